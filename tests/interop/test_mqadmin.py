@@ -367,17 +367,17 @@ def test_a_reset_reaches_a_consumer_of_the_real_client(
     server = sides.server
     assert server is not None
     # Commits of what is known already would end in the core, and not be noted here.
-    monkeypatch.setattr(server.gateway, "hot_sends", False)
+    monkeypatch.setattr(server.gateway.shared, "hot_sends", False)
     sides.broker.connect(server.address, "reset-group", "batched", "reset-producer", "reset")
     committed: list[tuple[int, int]] = []
     handlers = server.gateway.handlers
     commit = handlers[15]
 
-    def noted(gateway: Gateway, connection: Connection, request: Request) -> Handled:
+    def noted(connection: Connection, request: Request) -> Handled:
         if request.fields["consumerGroup"] == "reset-group":
             fields = request.fields
             committed.append((int(fields["queueId"]), int(fields["commitOffset"])))
-        return commit(gateway, connection, request)
+        return commit(connection, request)
 
     handlers[15] = noted
 

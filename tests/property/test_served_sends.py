@@ -156,7 +156,7 @@ class Model:
             short["l"] = send.most
         if code == SEND:
             short = {LONG_NAMES[name]: value for name, value in short.items()}
-        self.server.gateway.hot_sends = send.hot
+        self.server.gateway.shared.hot_sends = send.hot
         if send.oneway:
             self.client.tell(code, short, body)
             # Nothing but answers to the next requests comes.

@@ -43,7 +43,7 @@ SHORT_NAMES = {
 
 def made(config: StoreConfig | None = None, *, hot: bool = False, **settings: Any) -> Server:
     server = Server(None, Settings(**settings), config or StoreConfig.small())
-    server.gateway.hot_sends = hot
+    server.gateway.shared.hot_sends = hot
     server.store.create_topic("orders", 4)
     return server
 

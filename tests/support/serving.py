@@ -66,7 +66,7 @@ def on_loop(server: Server, ask: Callable[[Any], Any]) -> Any:
         finally:
             done.set()
 
-    server.gateway.loop.call_soon_threadsafe(run)
+    server.gateway.work.loop.call_soon_threadsafe(run)
     assert done.wait(10)
     return found[0]
 

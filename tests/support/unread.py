@@ -57,7 +57,7 @@ def unwritten(server: Server) -> int:
     """Return the bytes that clients have not taken; a closed one's are gone with the next turn."""
 
     def total() -> int:
-        return sum(one.unwritten for one in server.gateway.connections if one.is_open)
+        return sum(one.unwritten for one in server.gateway.connections.open if one.is_open)
 
     count: int = server.in_loop(total)
     return count
@@ -68,12 +68,12 @@ def is_settled(server: Server) -> bool:
 
     def counts() -> list[Any]:
         gateway = server.gateway
+        unread, kept = gateway.connections.unread, gateway.connections.kept_frames
         return [
-            gateway.unread.taken, len(gateway.unread._of), len(gateway.unread._waiting),
-            gateway.unread._reserved, gateway.kept_frames.taken, len(gateway.kept_frames._large),
-            len(gateway.kept_frames._over), gateway.kept_frames._shares.taken, gateway.unanswered,
-            len(gateway.holds), len(gateway.holds._slow), len(gateway.lookups._running),
-            len(gateway.lookups._waiting),
+            unread.taken, len(unread._of), len(unread._waiting), unread._reserved,
+            kept.taken, len(kept._large), len(kept._over), kept._shares.taken,
+            gateway.connections.unanswered, len(gateway.holds), len(gateway.holds._slow),
+            len(gateway.pools.lookups._running), len(gateway.pools.lookups._waiting),
         ]  # fmt: skip
 
     wait_until(lambda: not any(server.in_loop(counts)))

@@ -115,8 +115,6 @@ class Server(Closing):
     ) -> None:
         from rmqstore.opening import open_store
 
-        if settings.acl is not None:
-            from rmqstore.serve.accounts.changes import AccountChanges
         # The ports first: where one is in use nothing is made.
         if metrics_port is not None:
             from rmqstore.serve.figures.metrics import MetricsServer
@@ -151,10 +149,10 @@ class Server(Closing):
         self._loop = _new_loop()
         self._loop.set_exception_handler(_callback_failed)
         self.gateway = Gateway(self.store, settings, self._loop)
-        self._places = Places(self.gateway)
-        self.gateway.every(_WATCH_SECONDS, self._watch, "the look at the store")
-        if settings.acl is not None:
-            AccountChanges(self.gateway, settings.acl)
+        self._places = Places(
+            self.gateway.work, self.gateway.connections, settings.limits.connections
+        )
+        self.gateway.work.every(_WATCH_SECONDS, self._watch, "the look at the store")
         if self._metrics_socket is not None:
             self._metrics = MetricsServer(self.gateway, self._metrics_socket)
             self.metrics_address = self._metrics.address
@@ -216,14 +214,14 @@ class Server(Closing):
             origin = origin_of(name[0])
             if not self._places.has_room(accepted.fileno(), origin):
                 accepted.close()
-                self.gateway.refused_connections += 1
+                self.gateway.connections.refused += 1
                 continue
             accepted.setblocking(False)
             with suppress(OSError):  # the client is gone already
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(self.gateway, origin)
-            self.gateway.connecting.add(connection)
-            connecting = self.gateway.spawn(self._connect(accepted, connection))
+            connection = Connection(self.gateway.shared, origin)
+            self.gateway.connections.connecting.add(connection)
+            connecting = self.gateway.work.spawn(self._connect(accepted, connection))
             self._places.take(connection, connecting)
 
     def _accept_again(self, listening: socket.socket) -> None:
@@ -248,8 +246,8 @@ class Server(Closing):
         except (OSError, TimeoutError):  # SSLError is an OSError
             pass
         finally:
-            self.gateway.connecting.discard(connection)
-            if connection not in self.gateway.connections:
+            self.gateway.connections.connecting.discard(connection)
+            if connection not in self.gateway.connections.open:
                 self._places.leave(connection)
 
     def _refuse_plain_text(self, accepted: socket.socket) -> None:

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from rmqstore.serve.shares import Owners, Shares
 
 if TYPE_CHECKING:
-    from rmqstore.serve.gateway import Gateway
-    from rmqstore.serve.network.turns import Steps
+    from rmqstore.serve.network.turns import Steps, Turns
 
 __all__ = ["SharedTable"]
 
@@ -33,8 +32,8 @@ _ENTRY_REST_SECONDS = 0.0001  # for each entry: some ten times what a look takes
 class SharedTable(ABC, Generic[K]):
     """Use of a table by owner; used in the loop."""
 
-    def __init__(self, gateway: Gateway, most: int) -> None:
-        self._gateway = gateway
+    def __init__(self, turns: Turns, most: int) -> None:
+        self._turns = turns
         self._shares = Shares(most)
         self._counted: dict[K, int] = {}  # entries of each key
         self._makers: dict[K, str] = {}
@@ -122,7 +121,7 @@ class SharedTable(ABC, Generic[K]):
             for _ in islice(look, _AT_ONCE):
                 pass
             if self._looking:
-                self._gateway.turns.add(look)
+                self._turns.add(look)
 
     def _look(self) -> Steps:
         try:

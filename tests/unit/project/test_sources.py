@@ -42,7 +42,7 @@ def test_the_package_has_none(problems: Callable[[str, str], list[str]]) -> None
         ("serve/x.py", "import logging"),
         ("serve/x.py", "from logging import getLogger"),
         ("serve/x.py", "import logging.handlers as h"),
-        ("spark/x.py", "gateway.log.warning(f'{client_id} is gone')"),
+        ("spark/x.py", "gateway.work.log.warning(f'{client_id} is gone')"),
         ("serve/x.py", "_LOG.info('no %s' % name)"),
         ("serve/x.py", "self._log.critical(text)"),
         ("services/x.py", "log_warning('gone: ' + name)"),
@@ -52,7 +52,7 @@ def test_the_package_has_none(problems: Callable[[str, str], list[str]]) -> None
         ("cli/x.py", "print('topic ' + name)"),
         ("serve/x.py", "self._logger.info(f'{name}')"),
         ("serve/x.py", "_log.warning(text=f'{name}')"),
-        ("serve/x.py", "gateway.log.exception(str(error), error=error)"),
+        ("serve/x.py", "gateway.work.log.exception(str(error), error=error)"),
         ("serve/x.py", "print(f'{client_id} is gone')"),
         ("serve/x.py", "sys.stderr.write(client_id)"),
         ("serve/x.py", "traceback.print_exc()"),
@@ -71,7 +71,7 @@ def test_found(problems: Callable[[str, str], list[str]], name: str, line: str) 
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("serve/x.py", "gateway.log.warning('%s: closed: %s', peer, error)"),
+        ("serve/x.py", "gateway.work.log.warning('%s: closed: %s', peer, error)"),
         ("services/x.py", "log_warning('%s is gone', name)"),
         ("serve/x.py", "catalog.error(name)"),
         ("base/warn.py", "import logging"),

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rmqstore import StoreConfig
-from rmqstore.serve.accounts.acl import Account, Acl
+from rmqstore.serve.accounts.account import Account
+from rmqstore.serve.accounts.acl import Acl
 from rmqstore.serve.accounts.addresses import AddressRule
 from rmqstore.serve.admin import resets
 from rmqstore.serve.server import Server
@@ -150,16 +151,16 @@ def test_what_was_parsed_is_counted_or_not_kept(clock: Clock, accounts: bool, qu
         many = [clients.enter_context(RemotingClient(server.address)) for _ in range(8)]
         clock.stop_when(lambda: len(gateway._answering) == 8)
         all_sent = Event()  # in one turn of the loop: the first is not answered before the last
-        gateway.loop.call_soon_threadsafe(all_sent.wait, SECONDS)
+        gateway.work.loop.call_soon_threadsafe(all_sent.wait, SECONDS)
         asked = [one.send(LOCK, {"AccessKey": "somebody"}, body) for one in many]
         all_sent.set()
         assert clock.stopped.wait(SECONDS)
-        each = gateway.unanswered / 8
+        each = gateway.connections.unanswered / 8
         parsed = queues * 4 * 96 if queues == 200 else 0
         assert parsed < each - len(body) < parsed + 4000
         clock.go_on()
         assert {one.answer(its).code for one, its in zip(many, asked, strict=True)} == {0}
-        wait_until(lambda: gateway.unanswered == 0)
+        wait_until(lambda: gateway.connections.unanswered == 0)
 
 
 def test_others_are_served_while_queues_are_unlocked(

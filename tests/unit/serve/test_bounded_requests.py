@@ -49,10 +49,10 @@ def client(server: Server) -> Iterator[RemotingClient]:
 
 
 def test_an_answer_that_is_no_frame_is_an_error(server: Server, client: RemotingClient) -> None:
-    def huge(gateway: Any, connection: Any, request: Any) -> Answer:
+    def huge(connection: Any, request: Any) -> Answer:
         return Answer(body=bytes(MAX_FRAME + 1))
 
-    async def huge_later(gateway: Any, connection: Any, request: Any) -> Answer:
+    async def huge_later(connection: Any, request: Any) -> Answer:
         return huge(gateway, connection, request)
 
     server.in_loop(server.gateway.handlers.update, {7777: huge, 7778: huge_later})
@@ -97,7 +97,7 @@ def test_what_others_have_a_client_asked_does_not_pile_up() -> None:
         while not remarks:
             answer = operator.answer(asked.pop())
             remarks = [answer.remark] if "does not read" in (answer.remark or "") else []
-        connection = next(one for one in server.gateway.connections if one.peer == slow.name)
+        connection = next(one for one in server.gateway.connections.open if one.peer == slow.name)
         assert server.in_loop(lambda: connection.unwritten) < 4 << 20
 
 
@@ -118,17 +118,21 @@ def test_fields_of_requests_that_are_answered_later_are_bounded(
         assert silent.ask(34, None, body).code == 0
         with RemotingClient(server.address) as gone:
             gone.send(223, status)
-            wait_until(lambda: server.in_loop(lambda: gateway.unanswered) > 200_000)
-        wait_until(lambda: server.in_loop(lambda: gateway.unanswered) == 0)
+            wait_until(lambda: server.in_loop(lambda: gateway.connections.unanswered) > 200_000)
+        wait_until(lambda: server.in_loop(lambda: gateway.connections.unanswered) == 0)
         many = [RemotingClient(server.address) for _ in range(6)]
         for one in many:
             for _ in range(20):
                 one.send(223, status)
-        wait_until(lambda: sum(one._paused for one in list(gateway.connections)) == 6)
+        wait_until(lambda: sum(one._paused for one in list(gateway.connections.open)) == 6)
         # All of it, and of each connection the request that it had begun with.
-        assert 1 << 20 < server.in_loop(lambda: gateway.unanswered) < (2 << 20) + 6 * 203_000
-        assert server.in_loop(lambda: gateway.kept_frames.taken) >= server.in_loop(
-            lambda: gateway.unanswered
+        assert (
+            1 << 20
+            < server.in_loop(lambda: gateway.connections.unanswered)
+            < (2 << 20) + 6 * 203_000
+        )
+        assert server.in_loop(lambda: gateway.connections.kept_frames.taken) >= server.in_loop(
+            lambda: gateway.connections.unanswered
         )
         key: dict[str, object] = {
             "topic": "orders", "key": "k", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": 1,
@@ -136,7 +140,7 @@ def test_fields_of_requests_that_are_answered_later_are_bounded(
         assert other.ask(12, key).code == 22  # is answered later, too
         assert silent.ask(34, None, body).code == 0
         silent.close()
-        wait_until(lambda: server.in_loop(lambda: gateway.unanswered) == 0)
+        wait_until(lambda: server.in_loop(lambda: gateway.connections.unanswered) == 0)
         for one in many:
             one.close()
 
@@ -161,7 +165,7 @@ def test_what_is_counted_is_what_is_kept(letter: str) -> None:
             return [one.held_bytes for one in found if one.code == 307]
 
         (size,) = server.in_loop(kept)
-        assert size == server.in_loop(lambda: server.gateway.unanswered)
+        assert size == server.in_loop(lambda: server.gateway.connections.unanswered)
         silent.reply(request)
         assert operator.answer(asked).code == 0
         assert is_settled(server)
@@ -209,7 +213,7 @@ def test_what_consumers_say_is_counted_before_they_are_asked() -> None:
         for number in asked:
             for one in (first, second):
                 request = one.next_request(221)
-                assert server.in_loop(lambda: server.gateway.unread.taken) == 512 << 10
+                assert server.in_loop(lambda: server.gateway.connections.unread.taken) == 512 << 10
                 assert not any(frame.code == 221 for frame in one.pushed)
                 one.reply(request, body=table)
             answer = operator.answer(number)
@@ -233,21 +237,23 @@ def test_requests_that_came_while_others_had_the_room_are_answered() -> None:
     ):
         gates = {"first": asyncio.Event(), "other": asyncio.Event()}
 
-        async def later(gateway: Any, connection: Any, request: Any) -> Answer:
+        async def later(connection: Any, request: Any) -> Answer:
             if request.fields["gate"] in gates:
                 await gates[request.fields["gate"]].wait()
             return Answer()
 
         server.in_loop(server.gateway.handlers.__setitem__, 7777, later)
         first = client.send(7777, {"gate": "first"})
-        wait_until(lambda: server.in_loop(lambda: server.gateway.unanswered) > 0)
+        wait_until(lambda: server.in_loop(lambda: server.gateway.connections.unanswered) > 0)
         waits = other.send(7777, {"gate": "other"}, bytes(2 << 20))
-        wait_until(lambda: server.in_loop(lambda: server.gateway.unanswered) > 2 << 20)
+        wait_until(lambda: server.in_loop(lambda: server.gateway.connections.unanswered) > 2 << 20)
         second = client.send(7777, {"gate": "none"})
         wait_until(
             lambda: (
                 server.in_loop(
-                    lambda: sum(one.kept > one.unanswered for one in server.gateway.connections)
+                    lambda: sum(
+                        one.kept > one.unanswered for one in server.gateway.connections.open
+                    )
                 )
                 == 1
             )
@@ -262,9 +268,9 @@ def test_a_request_of_all_that_may_wait_is_answered() -> None:
     with server_with(unanswered=1 << 20) as server, RemotingClient(server.address) as client:
         begun: list[int] = []
 
-        async def later(gateway: Any, connection: Any, request: Any) -> Answer:
+        async def later(connection: Any, request: Any) -> Answer:
             await asyncio.sleep(0)
-            begun.append(gateway.unanswered)
+            begun.append(gateway.connections.unanswered)
             return Answer()
 
         server.in_loop(server.gateway.handlers.__setitem__, 7777, later)

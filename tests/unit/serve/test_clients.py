@@ -245,7 +245,7 @@ def test_a_connection_without_requests_is_closed(server: Server) -> None:
         assert members(one, "nobody") is None
 
         def age(gateway: Any) -> None:
-            for connection in gateway.connections:
+            for connection in gateway.connections.open:
                 if connection.peer == one.name:
                     connection.last_used -= 121
             gateway.clients.close_silent()

@@ -43,7 +43,7 @@ def subscribed(kind: str) -> bytes:
 @pytest.mark.parametrize("hot", [True, False])
 def test_names(tmp_path: Path, hot: bool) -> None:
     with served(tmp_path, NAMES) as server, RemotingClient(server.address) as client:
-        server.gateway.hot_sends = hot
+        server.gateway.shared.hot_sends = hot
         for number in range(2):  # the first one makes the topic
             sent = client.ask(310, SEND, b"%d" % number)
             assert (sent.fields or {})["MSG_REGION"] == "North"

@@ -81,13 +81,13 @@ def test_a_client_of_ipv4_on_a_socket_of_ipv6() -> None:
             (broker,) = client.ask(105, {"topic": "TBW102"}).json["brokerDatas"]
             assert broker["brokerAddrs"] == {"0": f"127.0.0.1:{port}"}
             for hot in (True, False):
-                server.gateway.hot_sends = hot
+                server.gateway.shared.hot_sends = hot
                 answer = client.ask(310, SEND, b"x")
                 message = server.store.message(answer.fields["msgId"])
                 assert message.born_host == client.name
                 assert message.store_host == f"127.0.0.1:{port}"
                 assert len(answer.fields["msgId"]) == 32
-            assert [one.peer for one in server.gateway.connections] == [client.name]
+            assert [one.peer for one in server.gateway.connections.open] == [client.name]
         with RemotingClient(f"[::1]:{port}") as client:
             (broker,) = client.ask(105, {"topic": "TBW102"}).json["brokerDatas"]
             assert broker["brokerAddrs"] == {"0": f"[::1]:{port}"}
@@ -112,7 +112,7 @@ def test_small_frames_are_sent_at_once(tls: bool) -> None:
         assert client.ask(105, {"topic": "TBW102"}).code == 0
 
         def no_delay() -> int:
-            (connection,) = server.gateway.connections
+            (connection,) = server.gateway.connections.open
             accepted = connection._transport.get_extra_info("socket")
             return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
@@ -171,7 +171,7 @@ def test_silent_connections_are_closed(
             assert one.ask(105, {"topic": "TBW102"}).code == 0
 
         def age(seconds: float) -> None:
-            for connection in server.gateway.connections:
+            for connection in server.gateway.connections.open:
                 connection.last_used -= seconds
 
         server.in_loop(age, 100.0)
@@ -201,7 +201,7 @@ def test_who_does_not_begin_is_gone(says: str) -> None:
         with socket.create_connection((host, int(port)), 60) as slow:
             slow.sendall(said)
             assert ends(slow)
-        wait_until(lambda: server.in_loop(lambda: not server.gateway.connecting))
+        wait_until(lambda: server.in_loop(lambda: not server.gateway.connections.connecting))
         server.gateway.settings = Settings(tls=settings.tls)
         with RemotingClient(server.address) as other:
             assert other.ask(105, {"topic": "TBW102"}).code == 0
@@ -220,7 +220,7 @@ def test_who_does_not_begin_counts_as_connected() -> None:
             silent.settimeout(60)
             while silent.recv(100):
                 pass
-        wait_until(lambda: server.in_loop(lambda: not server.gateway.connecting))
+        wait_until(lambda: server.in_loop(lambda: not server.gateway.connections.connecting))
         with RemotingClient(server.address) as again:
             assert again.ask(105, {"topic": "TBW102"}).code == 0
 

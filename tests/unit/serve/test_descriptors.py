@@ -147,7 +147,7 @@ def test_what_a_program_has_open_counts(caplog: pytest.LogCaptureFixture) -> Non
         try:
             stay, closed = crowd(server.address, 20, stack)  # with its own 20 descriptors
             assert (stay + closed, closed > 5) == (20, True)
-            assert server.in_loop(lambda: server.gateway.refused_connections) >= closed
+            assert server.in_loop(lambda: server.gateway.connections.refused) >= closed
             assert known.ask(310, {**SEND, "b": "new", "e": 0}, b"body").code == 0
         finally:
             resource.setrlimit(NOFILE, before)
@@ -190,15 +190,17 @@ def test_ten_thousand_connections(many_files: int, wait_until: Callable[..., Non
     ):
         assert other.ask(105, {"topic": "TBW102"}).code == 0
         assert crowd(server.address, limit - 2, stack) == (limit - 2, 0)
-        wait_until(lambda: server.in_loop(lambda: len(server.gateway.connections)) == limit - 1)
+        wait_until(
+            lambda: server.in_loop(lambda: len(server.gateway.connections.open)) == limit - 1
+        )
         last = stack.enter_context(RemotingClient(server.address))
         assert last.ask(105, {"topic": "TBW102"}).code == 0
         for _ in range(90):
             with ExitStack() as late:
                 assert crowd(server.address, 100, late) == (0, 100)
             assert other.ask(105, {"topic": "TBW102"}).code == 0
-        assert server.in_loop(lambda: len(server.gateway.connections)) == limit
+        assert server.in_loop(lambda: len(server.gateway.connections.open)) == limit
         stack.close()
-        wait_until(lambda: server.in_loop(lambda: len(server.gateway.connections)) == 1)
+        wait_until(lambda: server.in_loop(lambda: len(server.gateway.connections.open)) == 1)
         with RemotingClient(server.address) as again:
             assert again.ask(310, {**SEND, "b": "new", "e": 0}, b"body").code == 0

@@ -247,7 +247,7 @@ def test_the_end_of_an_older_copy_is_the_end(server: Server, client: RemotingCli
 def test_producers_take_turns(server: Server, wait_until: Wait) -> None:
     store = server.store
     with RemotingClient(server.address) as one, RemotingClient(server.address) as two:
-        wait_until(lambda: len(server.gateway.connections) == 2)
+        wait_until(lambda: len(server.gateway.connections.open) == 2)
         have_producers(one, two)
         for body in (b"1", b"2", b"3", b"4"):
             prepare(store, body)
@@ -257,7 +257,7 @@ def test_producers_take_turns(server: Server, wait_until: Wait) -> None:
         shown = [[_core.decode_record(check.body).body for check in checks] for checks in asked]
         assert sorted(shown) == [[b"1", b"3"], [b"2", b"4"]]
         one.close()
-        wait_until(lambda: len(server.gateway.connections) == 1)
+        wait_until(lambda: len(server.gateway.connections.open) == 1)
         store.clock.advance(61)
         again = [_core.decode_record(two.next_request(CHECK).body) for _ in range(4)]
         assert [message.body for message in again] == [b"1", b"2", b"3", b"4"]
@@ -292,7 +292,7 @@ def test_a_producer_that_came_back_is_asked(server: Server, wait_until: Wait) ->
     store.clock.advance(61)
     wait_until(lambda: [one.checks for one in store.in_doubt()] == [1])
     with RemotingClient(server.address) as again:
-        wait_until(lambda: len(server.gateway.connections) == 1)
+        wait_until(lambda: len(server.gateway.connections.open) == 1)
         have_producers(again)
         store.clock.advance(61)
         check = again.next_request(CHECK)

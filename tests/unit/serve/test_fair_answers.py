@@ -213,8 +213,8 @@ def test_a_stop_ends_rotations() -> None:
             yield
 
     server = Server(None, Settings(), StoreConfig.small())
-    rotation = server.in_loop(Rotation, server.gateway.turns)
+    rotation = server.in_loop(Rotation, server.gateway.work.turns)
     for owner in "ab":
         server.in_loop(rotation.add, owner, forever())
     server.close()
-    assert len(server.gateway.turns) == 0
+    assert len(server.gateway.work.turns) == 0

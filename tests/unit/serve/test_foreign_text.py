@@ -91,7 +91,7 @@ def test_a_producer_group_that_nobody_is_of(
 def test_an_error_of_a_handler(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """An error that repeats what was asked, with its traceback."""
 
-    def fail(gateway, connection, request):
+    def fail(connection, request):
         raise ValueError(request.fields["text"])
 
     server.gateway.handlers[9999] = fail
@@ -120,7 +120,7 @@ def test_what_a_callback_raises(server: Server, caplog: pytest.LogCaptureFixture
     def fail() -> None:
         raise ValueError(HOSTILE)
 
-    server.gateway.loop.call_soon_threadsafe(fail)
+    server.gateway.work.loop.call_soon_threadsafe(fail)
     wait_until(lambda: any(one.exc_info for one in caplog.records))
     (record,) = [one for one in caplog.records if one.exc_info]
     assert record.name == "rmqstore.serve"

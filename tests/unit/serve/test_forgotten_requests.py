@@ -40,7 +40,7 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     config = StoreConfig.small(flush_disk_type=request.param)
     with Server(None, Settings(), config) as made:
         made.store.create_topic("orders", queue_nums=2)
-        made.gateway.hot_sends = False
+        made.gateway.shared.hot_sends = False
         gc.collect()
         gc.disable()
         try:
@@ -52,7 +52,9 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 def forgotten(server: Server) -> bool:
     """Wait until no request is answered later; return whether none is left."""
     gateway = server.gateway
-    wait_until(lambda: not server.in_loop(lambda: gateway.unanswered or len(gateway.holds)))
+    wait_until(
+        lambda: not server.in_loop(lambda: gateway.connections.unanswered or len(gateway.holds))
+    )
 
     def left() -> list[Any]:
         return [one.code for one in gc.get_objects() if isinstance(one, Request)]

@@ -92,7 +92,7 @@ def test_pulls_that_have_waited_end_between_others(
     holds = stepped.gateway.holds
     wait_until(lambda: len(holds) == 1000)
     clock.stop_after(6)
-    stepped.in_loop(lambda: [stepped.gateway.loop.call_soon(holds._expire, ends)
+    stepped.in_loop(lambda: [stepped.gateway.work.loop.call_soon(holds._expire, ends)
                             for ends in holds._ending])  # fmt: skip
     assert answers.is_served_between(other)
     assert sorted(opaques(asker, 1000)) == asked
@@ -186,6 +186,6 @@ def test_a_client_that_reads_again_has_its_pulls_back_some_at_a_time(
 
     assert 500 < stepped.in_loop(read_again) < 1000
     wait_until(lambda: stepped.in_loop(aside) == 0)
-    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.work.turns)) == 0)
     stepped.store.put("t", b"x", queue_id=0)
     assert opaques(asker, 1000) == asked

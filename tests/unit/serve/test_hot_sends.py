@@ -329,7 +329,7 @@ def test_through_a_gateway():
             assert client.answer(asked(client, c="none")).code == 17
             server.store.create_topic("orders", queue_nums=1)
             assert client.answer(asked(client, e="0")).fields["queueOffset"] == "0"
-            server.gateway.hot_sends = False
+            server.gateway.shared.hot_sends = False
             client.answer(asked(client, e="0"))
             assert server.gateway.sends.counts()["orders"][0] == 2
 
@@ -354,7 +354,7 @@ def test_a_changed_topic_is_the_same_either_way(change, code):
     def by(hot: bool) -> list[object]:
         with serve(None) as server:
             server.store.create_topic("orders", queue_nums=4)
-            server.gateway.hot_sends = hot
+            server.gateway.shared.hot_sends = hot
             registry = server.store._registry
             registry.change({"orders": lambda there: replace(there, **CHANGES[change])})
             said: list[object] = []

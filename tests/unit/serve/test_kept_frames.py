@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rmqstore import StoreConfig
-from rmqstore.serve.accounts.acl import Account, Acl
+from rmqstore.serve.accounts.account import Account
+from rmqstore.serve.accounts.acl import Acl
 from rmqstore.serve.accounts.addresses import AddressRule
 from rmqstore.serve.network import memory
 from rmqstore.serve.server import Server
@@ -68,7 +69,7 @@ def finish(client: Any) -> None:
 
 
 def kept(server: Server) -> int:
-    found: int = server.in_loop(lambda: server.gateway.kept_frames.taken)
+    found: int = server.in_loop(lambda: server.gateway.connections.kept_frames.taken)
     return found
 
 
@@ -94,7 +95,7 @@ def test_many_of_one_owner_are_served_in_turn(
     sizes = [400 * KIB] * 10
     many = [begun(server, size, "127.0.0.2") for size in sizes]
     assert kept(server) <= MOST // 2 + 11 * (64 * KIB) + 400 * KIB
-    over = server.gateway.kept_frames._over
+    over = server.gateway.connections.kept_frames._over
     wait_until(lambda: server.in_loop(lambda: sum(map(len, over.values()))) > 3)
     small = silent(server, "127.0.0.2")
     assert small.ask(105, {"topic": "TBW102", "AccessKey": "a"}).code == 0
@@ -179,7 +180,7 @@ def test_a_large_frame_leaves_no_memory(server: Server, sent: bytes, behind: int
     """What has come behind it, as the beginning of the next one, is kept alone."""
     client = silent(server)
     assert client.ask(105, {"topic": "TBW102", "AccessKey": "a"}).code == 0
-    (connection,) = server.gateway.connections
+    (connection,) = server.gateway.connections.open
     first = server.in_loop(lambda: connection._reader)
     client.socket.sendall(sent + frame(1000)[:behind])
     client.answer(7)
@@ -197,7 +198,7 @@ def test_a_large_frame_leaves_no_memory(server: Server, sent: bytes, behind: int
 def test_small_frames_keep_their_reader(server: Server) -> None:
     with RemotingClient(server.address) as client:
         assert client.ask(105, {"topic": "TBW102", "AccessKey": "a"}).code == 0
-        (connection,) = server.gateway.connections
+        (connection,) = server.gateway.connections.open
         first = server.in_loop(lambda: connection._reader)
         client.socket.sendall(frame(100) * 500)
         wait_until(lambda: server.gateway.requests[105] == 501)

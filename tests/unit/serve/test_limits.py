@@ -53,7 +53,7 @@ def is_closed(client: RemotingClient) -> bool:
 
 
 def connection_of(server: Server, client: RemotingClient) -> Any:
-    return next(one for one in server.gateway.connections if one.peer == client.name)
+    return next(one for one in server.gateway.connections.open if one.peer == client.name)
 
 
 def test_one_connection_too_many(wait_until: Callable[..., None]) -> None:
@@ -65,7 +65,7 @@ def test_one_connection_too_many(wait_until: Callable[..., None]) -> None:
                 assert is_closed(late)
         assert all(is_served(one) for one in kept)
         kept.pop().close()
-        wait_until(lambda: server.in_loop(lambda: len(server.gateway.connections)) == 2)
+        wait_until(lambda: server.in_loop(lambda: len(server.gateway.connections.open)) == 2)
         with RemotingClient(server.address) as another:
             assert is_served(another)
         for one in kept:
@@ -83,7 +83,7 @@ def test_only_whole_frames_count_as_traffic(wait_until: Callable[..., None]) -> 
         connection = server.in_loop(lambda: connection_of(server, slow))
 
         def age() -> None:
-            for one in server.gateway.connections:
+            for one in server.gateway.connections.open:
                 one.last_used -= 121
 
         server.in_loop(age)
@@ -115,7 +115,7 @@ def test_a_silent_client_that_does_not_read_is_gone(wait_until: Callable[..., No
         wait_until(lambda: server.in_loop(fill))
         connection.last_used -= 1001
         server.in_loop(server.gateway.clients.close_silent)
-        wait_until(lambda: not server.in_loop(lambda: server.gateway.connections))
+        wait_until(lambda: not server.in_loop(lambda: server.gateway.connections.open))
 
 
 def test_incomplete_frames_of_all_are_bounded(
@@ -128,7 +128,7 @@ def test_incomplete_frames_of_all_are_bounded(
         RemotingClient(server.address) as other,
     ):
         large.socket.sendall(PARTIAL + bytes(700 << 10))
-        wait_until(lambda: server.gateway.kept_frames.taken == 8 + (700 << 10))
+        wait_until(lambda: server.gateway.connections.kept_frames.taken == 8 + (700 << 10))
         header = b'{"code":105,"extFields":{"topic":"TBW102"},"opaque":77}'
         size = 600 << 10
         frame = struct.pack(">ii", 4 + len(header) + size, len(header)) + header + bytes(size)
@@ -138,7 +138,7 @@ def test_incomplete_frames_of_all_are_bounded(
         small.socket.sendall(frame[-1:])
         assert small.answer(77).code == 0
         assert is_served(other)
-        assert server.in_loop(lambda: server.gateway.kept_frames.taken) == 0
+        assert server.in_loop(lambda: server.gateway.connections.kept_frames.taken) == 0
 
 
 def test_who_leaves_an_incomplete_frame_is_not_counted(wait_until: Callable[..., None]) -> None:
@@ -146,8 +146,8 @@ def test_who_leaves_an_incomplete_frame_is_not_counted(wait_until: Callable[...,
         for _ in range(3):
             with RemotingClient(server.address) as client:
                 client.socket.sendall(PARTIAL + bytes(1000))
-                wait_until(lambda: server.gateway.kept_frames.taken == 1008)
-            wait_until(lambda: server.gateway.kept_frames.taken == 0)
+                wait_until(lambda: server.gateway.connections.kept_frames.taken == 1008)
+            wait_until(lambda: server.gateway.connections.kept_frames.taken == 0)
 
 
 def test_requests_to_who_does_not_read_are_bounded(wait_until: Callable[..., None]) -> None:
@@ -180,7 +180,7 @@ def test_requests_that_are_answered_later_are_bounded(wait_until: Callable[..., 
     ):
         gate = server.in_loop(asyncio.Event)
 
-        async def wait(gateway: Any, connection: Any, request: Any) -> Answer:
+        async def wait(connection: Any, request: Any) -> Answer:
             begun.append(request.opaque)
             await gate.wait()
             return Answer()
@@ -218,7 +218,7 @@ def test_no_file_is_left_for_a_connection(
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             assert said_so_often <= 1 + time.monotonic() - begun
-            wait_until(lambda: server.in_loop(lambda: len(server.gateway.connections)) == 2)
+            wait_until(lambda: server.in_loop(lambda: len(server.gateway.connections.open)) == 2)
 
 
 @pytest.mark.parametrize("code", [25, 50, 51, 53, 54, 318])
@@ -373,7 +373,7 @@ def test_bodies_of_requests_that_are_answered_later_are_bounded(
     ):
         gate = server.in_loop(asyncio.Event)
 
-        async def wait(gateway: Any, connection: Any, request: Any) -> Answer:
+        async def wait(connection: Any, request: Any) -> Answer:
             begun.append(request.opaque)
             await gate.wait()
             return Answer()
@@ -384,14 +384,14 @@ def test_bodies_of_requests_that_are_answered_later_are_bounded(
         wait_until(lambda: len(begun) == 3)
         assert is_served(other)
         threading.Thread(target=lambda: asked.append(many.send(7777, None, body))).start()
-        wait_until(lambda: server.gateway.kept_frames.taken >= 3 * len(body))
+        wait_until(lambda: server.gateway.connections.kept_frames.taken >= 3 * len(body))
         assert is_served(other)
         assert len(begun) == 3  # the fourth one waits until a body is gone
         server.in_loop(gate.set)
         wait_until(lambda: len(begun) == 4)
         wait_until(lambda: len(asked) == 4)
         assert all(many.answer(one).code == 0 for one in asked)
-        wait_until(lambda: server.gateway.kept_frames.taken == 0)
+        wait_until(lambda: server.gateway.connections.kept_frames.taken == 0)
 
 
 def test_a_message_that_waits_for_the_disk_keeps_no_body() -> None:
@@ -402,7 +402,7 @@ def test_a_message_that_waits_for_the_disk_keeps_no_body() -> None:
         hold = server.gateway.durable.hold
 
         def remember(stop: int, callback: Any) -> None:
-            held.append(server.gateway.unanswered)
+            held.append(server.gateway.connections.unanswered)
             assert not any(isinstance(one, Request) for one in gc.get_referents(callback))
             hold(stop, callback)
 
@@ -412,5 +412,5 @@ def test_a_message_that_waits_for_the_disk_keeps_no_body() -> None:
         for _ in range(2):  # the first one waits for its topics
             assert client.ask(310, fields, b"x" * 1000).code == 0
         assert 200 < held[-1] < 1000
-        assert server.in_loop(lambda: server.gateway.unanswered) == 0
+        assert server.in_loop(lambda: server.gateway.connections.unanswered) == 0
         assert server.store["SCHEDULE_TOPIC_XXXX"][0][0].body == b"x" * 1000

@@ -92,7 +92,7 @@ def test_others_are_served_while_a_long_answer_is_built(
     assert answers.clients == [other.name, asker.name, asker.name]
     if code not in (HEARTBEAT, 314, 308):
         assert len(answer.body) > 4 * QUEUES
-    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.work.turns)) == 0)
 
 
 @pytest.mark.parametrize("code", [203, 321])
@@ -140,7 +140,7 @@ def test_an_answer_that_nobody_waits_for_is_not_built_further(
     before = clock.looks
     asker.close()
     clock.go_on()
-    wait_until(lambda: len(stepped.gateway.connections) == 1)
+    wait_until(lambda: len(stepped.gateway.connections.open) == 1)
     assert other.ask(202, fields).code == 0
     assert clock.looks - before < 1.7 * QUEUES / 16 * 2
     wait_until(lambda: len(stepped.gateway._answering) == 0)
@@ -170,12 +170,12 @@ def test_members_learn_of_many_changes_between_others(
     with RemotingClient(stepped.address) as leaving:
         again = heartbeat("d", [consumer(f"g{n}", {"t": "*"}) for n in range(500)], [])
         assert leaving.ask(HEARTBEAT, None, again).code == 0
-        wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+        wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.work.turns)) == 0)
         assert asker.ask(ROUTE, {"topic": "t"}).code == 0
         asker.pushed.clear()
         clock.stop_after(4)
     assert answers.is_served_between(other)
-    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.work.turns)) == 0)
     assert asker.ask(ROUTE, {"topic": "t"}).code == 0
     told = [frame.fields["consumerGroup"] for frame in asker.pushed if frame.fields]
     assert sorted(told) == sorted(f"g{n}" for n in range(500))
@@ -221,7 +221,7 @@ def test_members_of_one_group_are_told_among_hundreds_of_changes_by_another(
             groups = [consumer(f"{one.name}-{n}".replace(".", "_").replace(":", "_"), {"t": "*"})
                       for n in range(count)]  # fmt: skip
             assert one.ask(HEARTBEAT, None, heartbeat("c", groups, [])).code == 0
-        wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+        wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.work.turns)) == 0)
         told.clear()
 
         def change_all() -> None:  # the other's group comes last
@@ -245,11 +245,11 @@ def test_those_who_join_a_group_together_cost_one_notification(
         for number in range(100):
             clients.tell(one, ("127.0.0.1", f"127.0.0.1:{number}"))
 
-    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.work.turns)) == 0)
     assert asker.ask(ROUTE, {"topic": "t"}).code == 0
     asker.pushed.clear()
     stepped.in_loop(change)
-    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.work.turns)) == 0)
     assert asker.ask(ROUTE, {"topic": "t"}).code == 0
     assert len(asker.pushed) == 1
 

@@ -66,7 +66,7 @@ def test_a_client_leaves_its_groups_between_others(
     """At no time is it in some of its groups, and not in others."""
     body = heartbeat("c", consumers(range(MOST)), producers(range(MOST)))
     assert asker.ask(HEARTBEAT, None, body).code == 0
-    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.work.turns)) == 0)
     known = stepped.gateway.clients
     clock.stop_when(lambda: len(known.producer_groups) < 500)
     asker.close()
@@ -90,7 +90,7 @@ def test_who_comes_while_the_last_one_leaves_begins_anew(
     first = [consumer(f"g{n}", {"t": "old"}, version=9) for n in range(MOST)]
     body = heartbeat("c", first, producers(range(MOST)))
     assert asker.ask(HEARTBEAT, None, body).code == 0
-    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.work.turns)) == 0)
     known = stepped.gateway.clients
     clock.stop_when(lambda: len(known.producer_groups) < 900)
     asker.close()
@@ -100,7 +100,7 @@ def test_who_comes_while_the_last_one_leaves_begins_anew(
     number = other.send(HEARTBEAT, None, heartbeat("d", again, ["p999"]))
     clock.go_on()
     assert other.answer(number).code == 0
-    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.work.turns)) == 0)
     for name in names:
         assert other.ask(IDS, {"consumerGroup": name}).json == {"consumerIdList": ["d"]}
         group = known.groups[name]
@@ -123,7 +123,7 @@ def test_lists_of_clients_are_written_between_others(
     topics = {f"t{n}": "a || b" for n in range(MOST)} if code == CONSUMERS else {"t": "*"}
     body = heartbeat("c", [consumer("g", topics)], producers(range(MOST)))
     assert asker.ask(HEARTBEAT, None, body).code == 0
-    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.work.turns)) == 0)
     fields = {CONSUMERS: {"consumerGroup": "g"}, PRODUCERS: {"producerGroup": "p1"}}.get(code)
     if code == PRODUCERS:  # of one group
         connection = next(iter(stepped.gateway.clients.producer_groups["p1"].values()))

@@ -98,10 +98,10 @@ def test_what_is_committed_again_ends_in_the_core(server: Server, client: Remoti
     tell()  # it is not what is there any more
     assert (query(client, "again"), ended() - before) == (4, 2)
     assert update(client, "again", 4).code == 0  # somebody waits for the answer
-    server.gateway.hot_sends = False
+    server.gateway.shared.hot_sends = False
     tell()
     assert (query(client, "again"), ended() - before) == (4, 2)
-    server.gateway.hot_sends = True
+    server.gateway.shared.hot_sends = True
     server.store.delete_group("again", offsets=True)
     tell()
     assert (query(client, "again"), ended() - before) == (4, 2)

@@ -184,7 +184,7 @@ def test_others_are_given_a_sixteenth(few: Clients) -> None:
     assert sum(map(is_served, many)) == 60
     for one in seconds:
         one.close()
-    wait_until(lambda: len(few.server.gateway.connections) == 62)
+    wait_until(lambda: len(few.server.gateway.connections.open) == 62)
     assert all(map(is_served, few.of("127.0.0.2", 2)))
     assert is_served(few.of("127.0.0.6")[0])
 

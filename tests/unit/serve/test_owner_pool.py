@@ -58,11 +58,13 @@ def test_others_are_served_beside_slow_look_ups(server: Server, gate: threading.
     """Other look-ups, and all else that is done in threads."""
     many = [RemotingClient(server.address) for _ in range(3)]
     asked = [(one, one.send(12, query("slow"))) for one in many for _ in range(60)]
-    wait_until(lambda: server.in_loop(lambda: sum(server.gateway.lookups._running.values())) == 2)
+    wait_until(
+        lambda: server.in_loop(lambda: sum(server.gateway.pools.lookups._running.values())) == 2
+    )
     with RemotingClient(server.address, source="127.0.0.2") as other:
         assert bodies(other.ask(12, query("k"), seconds=20)) == [b"1"]
         assert other.ask(310, SEND | {"b": "new"}, b"x", seconds=20).code == 0
-    assert server.in_loop(lambda: sum(server.gateway.lookups._running.values())) == 2
+    assert server.in_loop(lambda: sum(server.gateway.pools.lookups._running.values())) == 2
     gate.set()
     for one, number in asked:
         assert bodies(one.answer(number)) == [b"1"]
@@ -75,7 +77,7 @@ def test_look_ups_of_who_is_gone_are_not_made(server: Server, gate: threading.Ev
     with RemotingClient(server.address) as one:
         for _ in range(60):
             one.send(12, query("slow"))
-        lookups = server.gateway.lookups
+        lookups = server.gateway.pools.lookups
         wait_until(lambda: server.in_loop(lambda: sum(map(len, lookups._waiting.values()))) == 58)
     gate.set()
     assert is_settled(server)

@@ -172,15 +172,15 @@ def test_what_clients_do_is_in_the_metrics(server, monkeypatch):
         client.send(11, {**pull, "queueOffset": 3})
         client.socket.sendall(bytes([0, 0, 16, 0, 0, 0, 16]))
         deadline = time.monotonic() + 60
-        while not (len(server.gateway.holds) and server.gateway.kept_frames.taken):
+        while not (len(server.gateway.holds) and server.gateway.connections.kept_frames.taken):
             assert time.monotonic() < deadline
             time.sleep(0.005)
         size = server.store["orders"][0][0].store_size
         rates = server.gateway.rates
-        now = server.gateway.loop.time()
+        now = server.gateway.work.loop.time()
         server.in_loop(monkeypatch.setattr, rates, "_now", lambda: int(now * 1000))
         server.in_loop(rates.sample_seconds)
-        server.gateway.refused_connections = 5
+        server.gateway.connections.refused = 5
         found, held_bytes = samples(server), server.gateway.holds.taken
     broker = {"cluster": "DefaultCluster", "broker": "broker-a"}
     of_topic = {**broker, "topic": "orders"}
@@ -241,7 +241,7 @@ def test_requests_are_counted_which_ever_way_they_go(server):
     part = struct.pack(">iiiii", 23, 0, 0, 0, 1) + b"x" + struct.pack(">h", 0)
     with RemotingClient(server.address) as client:
         for hot in (True, False):
-            server.gateway.hot_sends = hot
+            server.gateway.shared.hot_sends = hot
             for code, fields, body in (
                 (310, short, b"x"), (10, long, b"x"), (10, long, b"y"),
                 (320, {**short, "m": "true"}, part * 4),

@@ -102,7 +102,7 @@ def test_a_delayed_request_of_a_client_that_is_gone(rmq_server, monkeypatch, wai
     with RemotingClient(rmq_server.address) as client:
         client.send(310, send_fields("orders"), b"1")
         wait_until(lambda: due)
-    wait_until(lambda: not gateway.connections)
+    wait_until(lambda: not gateway.connections.open)
     rmq_server.in_loop(go_on, *due[0])
     assert gateway.requests[310] == 0
     assert "orders" not in rmq_server.store
@@ -194,16 +194,16 @@ def test_wrong_arguments(rmq_server):
 
 
 def test_without_rules_sends_take_the_short_way(rmq_server):
-    assert rmq_server.gateway.hot_sends
+    assert rmq_server.gateway.shared.hot_sends
     rmq_server.fail(310, 1)
-    assert not rmq_server.gateway.hot_sends
+    assert not rmq_server.gateway.shared.hot_sends
     with RemotingClient(rmq_server.address) as client:
         client.ask(310, send_fields("t"), b"")
-    assert rmq_server.gateway.hot_sends
+    assert rmq_server.gateway.shared.hot_sends
     rmq_server.delay(1, 99)
-    assert not rmq_server.gateway.hot_sends
+    assert not rmq_server.gateway.shared.hot_sends
     rmq_server.delay(0, 99)
-    assert rmq_server.gateway.hot_sends
+    assert rmq_server.gateway.shared.hot_sends
 
 
 def test_a_closed_server_takes_no_rules():

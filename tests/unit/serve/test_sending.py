@@ -10,7 +10,7 @@ import pytest
 
 import rmqstore
 from rmqstore.config.store_config import StoreConfig
-from rmqstore.serve.producing.sending import parts_of_batch
+from rmqstore.serve.producing.batches import parts_of_batch
 from rmqstore.serve.server import Server
 from rmqstore.serve.wire.frames import Refusal
 from support.remoting import Frame, RemotingClient
@@ -23,7 +23,7 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
     config = StoreConfig.small().replace(flush_disk_type=request.param)
     with rmqstore.serve(tmp_path / "store", config=config) as made:
-        made.gateway.hot_sends = False
+        made.gateway.shared.hot_sends = False
         yield made
 
 
@@ -198,7 +198,7 @@ def test_topics_are_made_no_more(server: Server, send: Send, tmp_path: Path) -> 
     shares.take((), shares.most)
     assert send().code == 17
     with rmqstore.serve(tmp_path / "other", auto_create=False) as other:
-        other.gateway.hot_sends = False
+        other.gateway.shared.hot_sends = False
         with RemotingClient(other.address) as client:
             fields = {"a": "g", "b": "t", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0}
             assert client.ask(310, fields).code == 17

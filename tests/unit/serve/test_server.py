@@ -274,7 +274,7 @@ def test_close_from_any_thread():
 
 def test_close_in_its_own_loop():
     server = rmqstore.serve()
-    server.gateway.loop.call_soon_threadsafe(server.close)
+    server.gateway.work.loop.call_soon_threadsafe(server.close)
     deadline = time.monotonic() + LIMIT
     while not server.store.closed and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -287,7 +287,7 @@ def test_an_error_that_would_end_the_loop(caplog):
         def leave() -> None:
             raise SystemExit(3)
 
-        server.gateway.loop.call_soon_threadsafe(leave)
+        server.gateway.work.loop.call_soon_threadsafe(leave)
         deadline = time.monotonic() + LIMIT
         while "goes on" not in caplog.text and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -297,7 +297,7 @@ def test_an_error_that_would_end_the_loop(caplog):
 
 def test_a_loop_that_was_stopped():
     server = rmqstore.serve()
-    server.gateway.loop.call_soon_threadsafe(server.gateway.loop.stop)
+    server.gateway.work.loop.call_soon_threadsafe(server.gateway.work.loop.stop)
     server._thread.join(LIMIT)
     server.close()
     assert server.store.closed
@@ -308,11 +308,11 @@ def test_what_is_being_answered_is_answered():
     release = threading.Event()
     begun = threading.Event()
 
-    async def slow(gateway, connection, request):
+    async def slow(connection, request):
         from rmqstore.serve.wire.frames import Answer
 
         begun.set()
-        await gateway.loop.run_in_executor(None, release.wait, LIMIT)
+        await gateway.work.loop.run_in_executor(None, release.wait, LIMIT)
         return Answer(fields={"late": "yes"})
 
     server = rmqstore.serve()
@@ -350,7 +350,7 @@ def test_a_part_that_does_not_stop(tmp_path, caplog):
 
     body = b'{"clientID":"c","consumerDataSet":[{"groupName":"late"}]}'
     with rmqstore.serve(tmp_path) as server, RemotingClient(server.address) as client:
-        server.gateway.closing.insert(0, fail)
+        server.gateway.work.closing.insert(0, fail)
         assert client.ask(34, None, body).code == 0
     assert "a part of the gateway did not stop" in caplog.text
     assert (tmp_path / "config" / "subscriptionGroup.json").read_text().count('"late"') > 0
@@ -401,7 +401,7 @@ sys.modules["orjson"] = None
 import rmqstore
 from support.remoting import RemotingClient
 with rmqstore.serve() as server, RemotingClient(server.address) as client:
-    assert type(server.gateway.loop).__module__.startswith("asyncio"), server.gateway.loop
+    assert type(server.gateway.work.loop).__module__.startswith("asyncio"), server.gateway.work.loop
     assert client.ask(105, {"topic": "TBW102"}).code == 0
 print("done")
 """
@@ -415,7 +415,7 @@ print("done")
 def test_with_uvloop():
     uvloop = pytest.importorskip("uvloop")
     with rmqstore.serve() as server:
-        assert isinstance(server.gateway.loop, uvloop.Loop)
+        assert isinstance(server.gateway.work.loop, uvloop.Loop)
 
 
 def test_in_asyncio(tmp_path):

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from rmqstore import StoreConfig
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.serve import sharedtable
-from rmqstore.serve.accounts.acl import Account, Acl
+from rmqstore.serve.accounts.account import Account
+from rmqstore.serve.accounts.acl import Acl
 from rmqstore.serve.accounts.addresses import AddressRule
 from rmqstore.serve.network import memory
 from rmqstore.serve.server import Server
@@ -385,14 +386,14 @@ def test_memory_is_given_back_when_slow_clients_are_gone(monkeypatch: pytest.Mon
         server.store.put("orders", bytes(200 << 10), queue_id=0)
         with RemotingClient(server.address) as reader:
             assert reader.ask(11, PULL | {"consumerGroup": "g"}).code == 0
-        wait_until(lambda: not server.in_loop(lambda: server.gateway.connections))
+        wait_until(lambda: not server.in_loop(lambda: server.gateway.connections.open))
         assert not given
         with RemotingClient(server.address) as slow:
             for _ in range(200):
                 slow.send(11, PULL | {"consumerGroup": "g"})
-            wait_until(lambda: server.in_loop(lambda: server.gateway.unread.taken))
+            wait_until(lambda: server.in_loop(lambda: server.gateway.connections.unread.taken))
         wait_until(lambda: given)
-        assert server.in_loop(lambda: server.gateway.unread.taken) == 0
+        assert server.in_loop(lambda: server.gateway.connections.unread.taken) == 0
 
 
 def test_clients_that_do_not_read_have_less_the_more_they_are() -> None:
@@ -405,8 +406,8 @@ def test_clients_that_do_not_read_have_less_the_more_they_are() -> None:
             for _ in range(40):
                 one.send(11, PULL | {"consumerGroup": "g"})
         wait_until(lambda: server.in_loop(
-            lambda: sum(one.is_slow for one in server.gateway.connections)) == 40)  # fmt: skip
-        unread = server.in_loop(lambda: [one.unwritten for one in server.gateway.connections])
+            lambda: sum(one.is_slow for one in server.gateway.connections.open)) == 40)  # fmt: skip
+        unread = server.in_loop(lambda: [one.unwritten for one in server.gateway.connections.open])
         assert sum(unread) < (16 << 20) + 40 * (600 << 10)
         with RemotingClient(server.address) as reader:
             assert reader.ask(11, PULL | {"consumerGroup": "g"}).code == 0

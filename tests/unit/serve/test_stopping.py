@@ -73,14 +73,17 @@ def test_a_client_that_has_just_connected(turns: int, says: bytes, tls: Any) -> 
             client.connect(("127.0.0.1", server.gateway.port))
             client.sendall(says)
             server._accept(server._sockets[0])
-            assert len(server.gateway.connecting) == 1
+            assert len(server.gateway.connections.connecting) == 1
             for _ in range(turns):
                 await asyncio.sleep(0)
             await stop()
 
         server._stop = connect_and_stop  # type: ignore[method-assign]
         assert closed_in_time(server)
-        assert (server.gateway.connections, server.gateway.connecting) == (set(), set())
+        assert (server.gateway.connections.open, server.gateway.connections.connecting) == (
+            set(),
+            set(),
+        )
         assert is_closed(client)
 
 
@@ -89,9 +92,9 @@ def test_clients_that_come_meanwhile() -> None:
     """While the last requests are answered, no others are taken."""
     release, begun = threading.Event(), threading.Event()
 
-    async def slow(gateway: Any, connection: Any, request: Any) -> Answer:
+    async def slow(connection: Any, request: Any) -> Answer:
         begun.set()
-        await gateway.loop.run_in_executor(None, release.wait, LIMIT)
+        await gateway.work.loop.run_in_executor(None, release.wait, LIMIT)
         return Answer(fields={"late": "yes"})
 
     server = rmqstore.serve()
@@ -131,7 +134,7 @@ def test_answers_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) ->
         waited.append(timeout)
         return await wait(tasks, timeout=0.01)
 
-    async def never(gateway: Any, connection: Any, request: Any) -> Answer:
+    async def never(connection: Any, request: Any) -> Answer:
         begun.set()
         await asyncio.Event().wait()
         return Answer()

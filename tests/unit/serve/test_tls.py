@@ -173,7 +173,7 @@ def test_a_handshake_that_comes_byte_by_byte(server: Server) -> None:
         assert route(other) == 0
         for at in range(len(data) - 1):
             slow.sendall(data[at : at + 1])
-        wait_until(lambda: len(server.in_loop(lambda: server.gateway.connecting)) == 1)
+        wait_until(lambda: len(server.in_loop(lambda: server.gateway.connections.connecting)) == 1)
         assert route(other) == 0
         asked = time.process_time()
         time.sleep(0.3)
@@ -204,10 +204,10 @@ def test_handshakes_begin_one_after_the_other(
 
     data = hello()
     many = [opened(server) for _ in range(30)]
-    wait_until(lambda: len(server.in_loop(lambda: server.gateway.connecting)) == 30)
+    wait_until(lambda: len(server.in_loop(lambda: server.gateway.connections.connecting)) == 30)
     loop = _Loop(server._loop, connected)
     monkeypatch.setattr(server, "_loop", loop)
-    server.gateway.loop.call_soon_threadsafe(count)
+    server.gateway.work.loop.call_soon_threadsafe(count)
     for one in many:
         one.sendall(data)
     for one in many:

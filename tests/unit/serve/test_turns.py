@@ -244,7 +244,7 @@ def test_a_client_that_sends_many_requests_at_once_takes_turns(
         begun.set()
         assert go_on.wait(SECONDS)
 
-    stepped.gateway.loop.call_soon_threadsafe(wait)
+    stepped.gateway.work.loop.call_soon_threadsafe(wait)
     assert begun.wait(SECONDS)
     asked = [asker.send(ROUTE, {"topic": "t"}) for _ in range(300)]
     clock.stop_after(6)
@@ -259,12 +259,12 @@ def test_many_clients_with_long_requests_do_not_each_go_first() -> None:
     handled: list[str] = []
     begun, go_on = threading.Event(), threading.Event()
 
-    def long(gateway: Any, connection: Any, request: Any) -> Answer:
+    def long(connection: Any, request: Any) -> Answer:
         handled.append("long")
         time.sleep(0.003)
         return Answer()
 
-    def brief(gateway: Any, connection: Any, request: Any) -> Answer:
+    def brief(connection: Any, request: Any) -> Answer:
         handled.append("brief")
         return Answer()
 
@@ -279,7 +279,7 @@ def test_many_clients_with_long_requests_do_not_each_go_first() -> None:
         assert {one.ask(7777).code for one in many} == {0}
         assert other.ask(7778).code == 0
         handled.clear()
-        server.gateway.loop.call_soon_threadsafe(wait)
+        server.gateway.work.loop.call_soon_threadsafe(wait)
         assert begun.wait(SECONDS)
         asked = [one.send(7777) for one in many]
         last = other.send(7778)  # its socket is the last one of this turn
@@ -301,11 +301,11 @@ def test_a_stop_ends_work_that_is_left() -> None:
             yield
 
     server = Server(None, Settings(), StoreConfig.small())
-    server.in_loop(lambda: server.gateway.turns.start(forever()))
+    server.in_loop(lambda: server.gateway.work.turns.start(forever()))
     server.close()
     count = len(seen)
     assert count > 0
-    assert len(server.gateway.turns) == 0
+    assert len(server.gateway.work.turns) == 0
 
 
 def test_sends_that_wait_for_a_topic_take_turns(
@@ -361,7 +361,7 @@ def test_the_look_for_silent_clients_takes_turns(
 ) -> None:
     body = heartbeat("c", [consumer(f"g{n}", {"t": "*"}) for n in range(500)], [])
     assert asker.ask(34, None, body).code == 0
-    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.turns)) == 0)
+    wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.work.turns)) == 0)
 
     def look() -> None:
         clock.stop_after(5)
@@ -385,7 +385,7 @@ def test_a_stop_waits_for_a_long_answer(
     assert asker.answer(asked).code == 0
     closing.join(SECONDS)
     assert not closing.is_alive()
-    assert len(stepped.gateway.turns) == 0
+    assert len(stepped.gateway.work.turns) == 0
 
 
 def test_producers_that_may_not_be_asked_are_passed_over_in_turns(
@@ -412,7 +412,7 @@ def test_producers_that_may_not_be_asked_are_passed_over_in_turns(
         assert gateway.transactions._room.acquire(blocking=False)
         gateway.transactions._send(one)
 
-    gateway.loop.call_soon_threadsafe(ask)
+    gateway.work.loop.call_soon_threadsafe(ask)
     assert answers.is_served_between(other)
     wait_until(lambda: len(looked) == 2000)
 
@@ -436,10 +436,10 @@ def test_what_is_counted_by_topic_is_read_in_turns(
         if asked == "a sample":
             gateway.rates._begin(gateway.rates._sampled_seconds)
         elif asked == "figures":
-            gateway.spawn(figures())
+            gateway.work.spawn(figures())
 
     async def figures() -> None:
-        await gateway.turns.run(gateway_figures(gateway))
+        await gateway.work.turns.run(gateway_figures(gateway))
 
     stepped.in_loop(begin)
     if asked == "a rate":
@@ -447,7 +447,7 @@ def test_what_is_counted_by_topic_is_read_in_turns(
     assert answers.is_served_between(other)
     if asked == "a rate":
         assert asker.answer(number).code == 0
-    wait_until(lambda: stepped.in_loop(lambda: len(gateway.turns)) == 0)
+    wait_until(lambda: stepped.in_loop(lambda: len(gateway.work.turns)) == 0)
     assert stepped.in_loop(lambda: len(list(gateway.rates.rates("TOPIC_PUT_NUMS")))) == 8000
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rmqstore import StoreConfig
-from rmqstore.serve.accounts.acl import Account, Acl
+from rmqstore.serve.accounts.account import Account
+from rmqstore.serve.accounts.acl import Acl
 from rmqstore.serve.accounts.addresses import AddressRule
 from rmqstore.serve.consuming import lookups
 from rmqstore.serve.network import longanswers, memory
@@ -88,7 +89,9 @@ def test_one_answer_for_each_of_many_connections(kind: str) -> None:
         server.store.put("orders", bytes(LARGE), queue_id=0)
         many = [client_of(server, kind) for _ in range(60)]
         asked = [one.send(11, PULL | signed) for one in many]
-        wait_until(lambda: server.in_loop(lambda: server.gateway.unread.taken) > MOST - LARGE)
+        wait_until(
+            lambda: server.in_loop(lambda: server.gateway.connections.unread.taken) > MOST - LARGE
+        )
         wait_until(lambda: server.in_loop(lambda: len(server.gateway.holds._slow)) > 9)
         assert unwritten(server) <= MOST + len(many) * (64 * KIB)
         with client_of(server, kind, "127.0.0.2") as other:
@@ -106,7 +109,7 @@ def test_one_answer_for_each_of_many_connections(kind: str) -> None:
 def test_many_pulls_of_one_connection(large: Server, suspend: int) -> None:
     with silent(large) as slow, RemotingClient(large.address) as other:
         asked = [slow.send(11, PULL | {"suspendTimeoutMillis": suspend}) for _ in range(40)]
-        wait_until(lambda: large.in_loop(lambda: large.gateway.unread.taken) > BUFFER)
+        wait_until(lambda: large.in_loop(lambda: large.gateway.connections.unread.taken) > BUFFER)
         assert other.ask(11, PULL).code == 0
         assert unwritten(large) <= BUFFER + LARGE + 4 * KIB
         assert all(slow.answer(one).code == 0 for one in asked)
@@ -139,7 +142,9 @@ def test_held_pulls_of_who_leaves_are_forgotten(large: Server) -> None:
         with silent(large) as slow:
             for _ in range(100):
                 slow.send(11, PULL | {"suspendTimeoutMillis": suspend})
-            wait_until(lambda: large.in_loop(lambda: large.gateway.unread.taken) > BUFFER)
+            wait_until(
+                lambda: large.in_loop(lambda: large.gateway.connections.unread.taken) > BUFFER
+            )
         assert is_settled(large)
 
 
@@ -157,7 +162,7 @@ def test_look_ups_of_who_does_not_read(
     fields: dict[str, object] = {**query(), "offset": message.physical_offset}
     many = [silent(large) for _ in range(4)]
     asked = [(one, one.send(code, fields)) for one in many for _ in range(8)]
-    wait_until(lambda: large.in_loop(lambda: large.gateway.unread.taken) > BUFFER)
+    wait_until(lambda: large.in_loop(lambda: large.gateway.connections.unread.taken) > BUFFER)
     with RemotingClient(large.address, source="127.0.0.2") as other:
         answer = other.ask(code, fields)
         assert (answer.code, answer.remark) == (0, None)
@@ -190,11 +195,11 @@ def test_long_answers_of_who_does_not_read(server: Server, monkeypatch: pytest.M
     monkeypatch.setattr(longanswers, "MAX_FRAME", MIB)
     built: list[int] = []
 
-    def long(gateway: Any, connection: Any, request: Any) -> Iterator[None]:
+    def long(connection: Any, request: Any) -> Iterator[None]:
         for _ in range(3):
             time.sleep(0.001)
             yield
-        built.append(gateway.unread.taken)
+        built.append(gateway.connections.unread.taken)
         return Answer(body=bytes(MIB))
 
     server.in_loop(server.gateway.handlers.__setitem__, 7777, long)
@@ -218,7 +223,7 @@ def test_long_answers_of_who_does_not_read(server: Server, monkeypatch: pytest.M
 def test_a_long_answer_beside_unread_ones_is_an_error(large: Server) -> None:
     """One that is there already, of whatever kind, is not written beyond the bound."""
 
-    def later(gateway: Any, connection: Any, request: Any) -> None:
+    def later(connection: Any, request: Any) -> None:
         kept.append((connection, request))
 
     kept: list[Any] = []
@@ -226,7 +231,7 @@ def test_a_long_answer_beside_unread_ones_is_an_error(large: Server) -> None:
     with silent(large) as slow:
         numbers = [slow.send(7777) for _ in range(2)]
         pulls = [slow.send(11, PULL) for _ in range(20)]
-        wait_until(lambda: large.in_loop(lambda: large.gateway.unread.taken) > BUFFER)
+        wait_until(lambda: large.in_loop(lambda: large.gateway.connections.unread.taken) > BUFFER)
         for (connection, request), size in zip(kept, (LARGE, 1000), strict=True):
             large.in_loop(connection.answer, request, Answer(body=bytes(size)))
         assert [slow.answer(one).code for one in pulls] == [0] * 20
@@ -290,7 +295,7 @@ def test_notices_to_who_does_not_read(server: Server, size: int, count: int) -> 
     slow = [online(server, f"c{number}") for number in range(30)]
 
     def notify() -> int:
-        connections = [one for one in server.gateway.connections if one.is_open]
+        connections = [one for one in server.gateway.connections.open if one.is_open]
         for one in connections:
             for _ in range(count):
                 one.notify(220, None, bytes(size))
@@ -312,8 +317,8 @@ def test_notices_to_who_does_not_read(server: Server, size: int, count: int) -> 
 def test_a_notice_reaches_who_reads_a_little_later(large: Server) -> None:
     with silent(large) as slow:
         asked = [slow.send(11, PULL) for _ in range(20)]
-        wait_until(lambda: large.in_loop(lambda: large.gateway.unread.taken) > BUFFER)
-        (connection,) = large.gateway.connections
+        wait_until(lambda: large.in_loop(lambda: large.gateway.connections.unread.taken) > BUFFER)
+        (connection,) = large.gateway.connections.open
         assert large.in_loop(connection.notify, 40, {"consumerGroup": "g"})
         assert all(slow.answer(one).code == 0 for one in asked)
         assert slow.next_request(40).fields == {"consumerGroup": "g"}
@@ -328,7 +333,7 @@ def test_of_too_much_the_largest_owner_pays(
     greedy = [silent(large, "127.0.0.2") for _ in range(10)]
     for one in greedy:
         one.send(11, PULL)
-    wait_until(lambda: large.in_loop(lambda: large.gateway.unread.taken) > 2 * MIB)
+    wait_until(lambda: large.in_loop(lambda: large.gateway.connections.unread.taken) > 2 * MIB)
     for one in many:
         one.send(11, PULL)
     wait_until(lambda: "clients have not read" in caplog.text)
@@ -351,9 +356,11 @@ def test_memory_is_given_back_for_many_that_had_little(monkeypatch: pytest.Monke
         many = [silent(server) for _ in range(5)]
         for one in many:
             one.send(11, PULL)
-        unread = server.gateway.unread
+        unread = server.gateway.connections.unread
         wait_until(lambda: server.in_loop(lambda: unread.taken) > 5 * (LARGE - 200 * KIB))
-        assert not server.in_loop(lambda: sum(one.is_slow for one in server.gateway.connections))
+        assert not server.in_loop(
+            lambda: sum(one.is_slow for one in server.gateway.connections.open)
+        )
         for one in many:
             one.close()
         wait_until(lambda: given)
@@ -374,7 +381,7 @@ def test_memory_is_given_back_for_what_tls_has_had(
         for one in many:
             one.close()
         assert is_settled(server)
-        wait_until(lambda: not server.in_loop(lambda: server.gateway.connections))
+        wait_until(lambda: not server.in_loop(lambda: server.gateway.connections.open))
         if kind == "tls":
             wait_until(lambda: given)
         else:

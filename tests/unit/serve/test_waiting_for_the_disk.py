@@ -56,7 +56,7 @@ class Slow:
     def wait_until_held(self, count: int) -> None:
         """Wait until so many sends wait; plain ones that came with one read wait together."""
         durable = self.server.gateway.durable
-        if self.server.gateway.hot_sends:
+        if self.server.gateway.shared.hot_sends:
             store = self.server.store
             wait_until(lambda: self.server.in_loop(lambda: len(store["orders"][0])) == count)
             assert self.server.in_loop(lambda: len(durable._heap))
@@ -77,7 +77,7 @@ def slow(request: pytest.FixtureRequest, hot: bool) -> Iterator[Slow]:
     server = Server(None, Settings(), config)
     try:
         server.store.create_topic("orders", queue_nums=1)
-        server.gateway.hot_sends = hot
+        server.gateway.shared.hot_sends = hot
         with RemotingClient(server.address) as client:
             yield Slow(server, client)
     finally:
@@ -149,12 +149,12 @@ def test_answers_for_who_is_gone_are_not_kept(slow: Slow) -> None:
     for _ in range(3):
         with RemotingClient(slow.server.address) as gone:
             gone.send(310, {**SEND, "i": ""}, b"body")
-            wait_until(lambda: slow.server.in_loop(lambda: gateway.unanswered) > 100)
-        wait_until(lambda: slow.server.in_loop(lambda: gateway.unanswered) == 0)
+            wait_until(lambda: slow.server.in_loop(lambda: gateway.connections.unanswered) > 100)
+        wait_until(lambda: slow.server.in_loop(lambda: gateway.connections.unanswered) == 0)
     sent = slow.send()
-    wait_until(lambda: slow.server.in_loop(lambda: gateway.unanswered) > 100)
+    wait_until(lambda: slow.server.in_loop(lambda: gateway.connections.unanswered) > 100)
     slow.disk.slow = False
     slow.server.in_loop(gateway.durable.ask)
     assert place(slow.client.answer(sent)) == "3"
-    assert slow.server.in_loop(lambda: gateway.unanswered) == 0
+    assert slow.server.in_loop(lambda: gateway.connections.unanswered) == 0
     assert len(slow.server.store["orders"][0]) == 4

@@ -17,7 +17,6 @@ import hmac
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqstore.base.arguments import shown
 from rmqstore.base.warn import log_warning
 from rmqstore.files import paths
+from rmqstore.serve.accounts.account import DENY, Account, Caller
 from rmqstore.serve.accounts.aclresources import FREE, RESOURCES, Resource, resources_of
 from rmqstore.serve.accounts.addresses import AddressRule
 from rmqstore.serve.producing.stored_records import OF_ALL_TOPICS
@@ -32,34 +32,19 @@ from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal, Request
 
 if TYPE_CHECKING:
-    from rmqstore.serve.gateway import Gateway
-    from rmqstore.serve.network.connection import Connection
+    from rmqstore.store import MessageStore
 
-__all__ = ["LOOK_SECONDS", "Account", "Acl", "Caller"]
+__all__ = ["LOOK_SECONDS", "Acl"]
 
-_PUB, _SUB, _DENY = 4, 8, 1  # Permission
+_PUB, _SUB = 4, 8  # Permission
 _PERMISSIONS = {
-    "DENY": _DENY, "PUB": _PUB, "SUB": _SUB, "PUB|SUB": _PUB | _SUB, "SUB|PUB": _PUB | _SUB,
+    "DENY": DENY, "PUB": _PUB, "SUB": _SUB, "PUB|SUB": _PUB | _SUB, "SUB|PUB": _PUB | _SUB,
 }  # fmt: skip
 _MIN_LENGTH = 7  # of access key and secret key
 LOOK_SECONDS = 1.0  # between checks of the file for changes
 _NOT_SIGNED = frozenset(("Signature", "_UNIQUE_KEY_QUERY"))
 _SHORT_FILE = 4 << 10  # bytes that are read in the loop: a thousand accounts take a second
 _EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Account of an access key."""
-
-    access_key: str
-    secret_key: str
-    white: AddressRule  # addresses that need no signature
-    admin: bool = False
-    default_topic: int = _DENY  # permission where none is named
-    default_group: int = _DENY  # the same
-    # Permissions by topic, of groups by retry topic.
-    named: Mapping[str, int] = field(default_factory=dict)
 
 
 class _FileVersion(NamedTuple):
@@ -69,13 +54,6 @@ class _FileVersion(NamedTuple):
     changed: int  # ns
     size: int
     inode: int
-
-
-class Caller(NamedTuple):
-    """Identity behind a request that is answered later: the account as it was, None without one."""
-
-    host: str
-    account: Account | None = None
 
 
 class Acl:
@@ -106,14 +84,16 @@ class Acl:
         version = _version_of(Path(path))  # before it is read: a change from then on is seen
         return cls(*_read(Path(path)), path=Path(path), version=version)
 
-    def check(self, gateway: Gateway, connection: Connection, request: Request) -> Caller:
-        """Return the caller of a request; ``Refusal`` if it is not allowed.
+    def check(
+        self, peer: str, request: Request, store: MessageStore, *, is_handled: bool
+    ) -> Caller:
+        """Return the caller of a request of a client at ``ip:port``; ``Refusal`` if it may not.
 
         A request without a handler needs a signature only, as it is not supported. As from a broker
         a refusal has code 1, and a remark that begins with the name of its exception.
         """
         self.look()
-        host = connection.peer.rpartition(":")[0].strip("[]")
+        host = peer.rpartition(":")[0].strip("[]")
         if self._is_white(host):
             return Caller(host)
         key = request.fields.get("AccessKey")
@@ -124,11 +104,11 @@ class Acl:
             raise _refusal(f"No acl config for {shown(key).strip(chr(39))}")
         if not account.white.matches(host) and not _is_signed(account.secret_key, request):
             raise _refusal(f"Check signature failed for accessKey={key}")
-        if request.code in gateway.handlers:
-            self._check_permission(account, request, gateway)
+        if is_handled:
+            self._check_permission(account, request, store)
         return Caller(host, account)
 
-    def _check_permission(self, account: Account, request: Request, gateway: Gateway) -> None:
+    def _check_permission(self, account: Account, request: Request, store: MessageStore) -> None:
         if request.code not in RESOURCES and request.code not in FREE and not account.admin:
             raise _refusal(
                 f"Need admin permission for request code={request.code}, "
@@ -136,7 +116,7 @@ class Acl:
             )
         if _may_all(account):
             return
-        for resource in resources_of(request, gateway.store):
+        for resource in resources_of(request, store):
             if not _has(account, resource):
                 kind = "group" if resource.is_group else "topic"
                 raise _refusal(f"No default permission for {kind}:{resource.name}")
@@ -213,7 +193,7 @@ def _may_all(account: Account) -> bool:
 
 def _has(account: Account, resource: Resource) -> bool:
     owned = _owned_group(account, resource.name) if resource.is_group else _owned(account, resource)
-    return not owned & _DENY and owned & (_PUB if resource.is_written else _SUB) != 0
+    return not owned & DENY and owned & (_PUB if resource.is_written else _SUB) != 0
 
 
 def _owned_group(account: Account, name: str) -> int:
@@ -230,11 +210,11 @@ def _owned(account: Account, topic: Resource) -> int:
     if named is not None:
         return named
     if topic.name in OF_ALL_TOPICS:
-        return _DENY
+        return DENY
     prefix = paths.dead_letter_topic("")
     if topic.name.startswith(prefix):
         group = Resource(topic.name[len(prefix) :], is_group=True)
-        return account.default_topic if _has(account, group) else _DENY
+        return account.default_topic if _has(account, group) else DENY
     return account.default_topic
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore.files import paths
-from rmqstore.serve.producing.sending import parts_of_batch
+from rmqstore.serve.producing.batches import parts_of_batch
 from rmqstore.serve.producing.stored_records import message_at, topic_of_message
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, json_body, number, truth

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqstore.serve.accounts.acl import LOOK_SECONDS
 
 if TYPE_CHECKING:
     from rmqstore.serve.accounts.acl import Acl
-    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.network.work import Work
 
 __all__ = ["AccountChanges"]
 
 
 class AccountChanges:
-    """Looks for changes in the loop; ends what was held by callers that may not any more."""
+    """Looks for changes in the loop; calls back for what was held by callers."""
 
-    def __init__(self, gateway: Gateway, acl: Acl) -> None:
-        self._gateway = gateway
+    def __init__(self, work: Work, acl: Acl, changed: Callable[[], object]) -> None:
+        self._work = work
         self._acl = acl
+        self._changed = changed
         self._seen = acl.version
         self._reading: asyncio.Task[None] | None = None
-        gateway.every(LOOK_SECONDS, self.look, "the look at the accounts")
+        work.every(LOOK_SECONDS, self.look, "the look at the accounts")
 
     def look(self) -> None:
         """Read the accounts if their file has changed."""
         self._acl.look()
         self._ask_again()
         if self._reading is None and self._acl.is_outdated:
-            self._reading = self._gateway.spawn(self._read_aside())
+            self._reading = self._work.spawn(self._read_aside())
 
     async def _read_aside(self) -> None:
         """Read a long file: meanwhile the accounts are as they were."""
@@ -42,6 +44,4 @@ class AccountChanges:
     def _ask_again(self) -> None:
         if self._acl.version != self._seen:
             self._seen = self._acl.version
-            self._gateway.holds.ask_again()
-            self._gateway.clients.ask_again()
-            self._gateway.turns.add(self._gateway.locks.end_refused(self._gateway.allows))
+            self._changed()

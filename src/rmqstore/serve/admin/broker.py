@@ -21,8 +21,8 @@ from rmqstore.services.figures import disk_used_ratio
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.answers import AnswerSteps
     from rmqstore.serve.network.connection import Connection
-    from rmqstore.serve.network.longanswers import AnswerSteps
 
 __all__ = ["HANDLERS", "runtime_info"]
 

@@ -18,8 +18,8 @@ from rmqstore.serve.wire.objecttext import PAUSE, Entries, dumps_in_steps
 if TYPE_CHECKING:
     from rmqstore.serve.consuming.clients import Client
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.answers import AnswerSteps
     from rmqstore.serve.network.connection import Connection
-    from rmqstore.serve.network.longanswers import AnswerSteps
 
 __all__ = ["HANDLERS"]
 

@@ -22,8 +22,8 @@ from rmqstore.serve.wire.objecttext import Entries, dumps, dumps_in_steps
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.answers import AnswerSteps
     from rmqstore.serve.network.connection import Connection
-    from rmqstore.serve.network.longanswers import AnswerSteps
 
 __all__ = ["BUILT_IN_GROUPS", "HANDLERS", "all_groups"]
 

@@ -25,8 +25,8 @@ from rmqstore.serve.wire.objecttext import PAUSE, Entries, MessageQueue, dumps, 
 if TYPE_CHECKING:
     from rmqstore.brokerfiles.topics import TopicConfig
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.answers import AnswerSteps
     from rmqstore.serve.network.connection import Connection
-    from rmqstore.serve.network.longanswers import AnswerSteps
 
 __all__ = ["HANDLERS"]
 

@@ -28,8 +28,8 @@ from rmqstore.serve.wire.objecttext import Entries, MessageQueue, dumps, dumps_i
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.answers import AnswerSteps
     from rmqstore.serve.network.connection import Connection
-    from rmqstore.serve.network.longanswers import AnswerSteps
 
 __all__ = ["HANDLERS", "check_queues", "entry_of"]
 

@@ -35,10 +35,10 @@ from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.jsontext import dumps
 
 if TYPE_CHECKING:
-    from rmqstore.serve.accounts.acl import Caller
+    from rmqstore.serve.accounts.account import Caller
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.answers import AnswerSteps
     from rmqstore.serve.network.connection import Connection
-    from rmqstore.serve.network.longanswers import AnswerSteps
     from rmqstore.serve.network.turns import Steps
 
 __all__ = ["HANDLERS", "Client", "Clients", "ConsumerGroup"]
@@ -287,7 +287,7 @@ class Clients:
             for connection in [one for one, client in members.items() if client.seen < least]:
                 self._close(connection)
             yield
-        for connection in list(self._gateway.connections):
+        for connection in list(self._gateway.connections.open):
             if connection.last_used < least:
                 self._close(connection)
             yield

@@ -29,7 +29,7 @@ from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal
 
 if TYPE_CHECKING:
-    from rmqstore.serve.accounts.acl import Caller
+    from rmqstore.serve.accounts.account import Caller
     from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.network.turns import Steps

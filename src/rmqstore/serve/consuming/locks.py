@@ -24,10 +24,10 @@ from rmqstore.serve.wire.names import checked_topic
 from rmqstore.serve.wire.objecttext import Entries, dumps_in_steps
 
 if TYPE_CHECKING:
-    from rmqstore.serve.accounts.acl import Caller
+    from rmqstore.serve.accounts.account import Caller
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.answers import AnswerSteps
     from rmqstore.serve.network.connection import Connection
-    from rmqstore.serve.network.longanswers import AnswerSteps
     from rmqstore.serve.network.turns import Steps
 
 __all__ = ["HANDLERS", "LOCK_MILLIS", "LockedQueue", "Locks"]

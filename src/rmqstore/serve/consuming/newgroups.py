@@ -43,12 +43,13 @@ class NewGroups(SharedTable[str]):
     """
 
     def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
         self._groups = gateway.store._groups
         self._changing = threading.Lock()
         self._unsaved = False
         self._saving: asyncio.Task[None] | None = None
         self._late: dict[str, TopicConfig | None] = {}  # retry topics to enter, or to remove
-        super().__init__(gateway, gateway.settings.limits.topics)
+        super().__init__(gateway.turns, gateway.settings.limits.topics)
         gateway.closing.append(self.close)
 
     def config(self, name: str, owner: str) -> GroupConfig | None:

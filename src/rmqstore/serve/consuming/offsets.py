@@ -35,7 +35,8 @@ class OffsetShares(SharedTable[tuple[str, str]]):
 
     def __init__(self, gateway: Gateway) -> None:
         self._progress = gateway.store._progress
-        super().__init__(gateway, gateway.settings.limits.offsets)
+        self._gateway = gateway
+        super().__init__(gateway.turns, gateway.settings.limits.offsets)
 
     def _keys(self) -> list[tuple[str, str]]:
         return self._progress.names()

@@ -183,7 +183,7 @@ def _own(gateway: Gateway) -> Iterator[Metric]:
     broker = (settings.cluster, settings.broker)
     labels = ("cluster", "broker")
     for name, text, value in (
-        ("rmqstore_connections", "connections of clients", len(gateway.connections)),
+        ("rmqstore_connections", "connections of clients", len(gateway.connections.open)),
         ("rmqstore_held_pulls", "pulls that wait for messages", len(gateway.holds)),
         ("rmqstore_held_pull_bytes", "of pulls that wait for messages", gateway.holds.taken),
         ("rmqstore_queue_locks", "locks of queues, also expired ones", len(gateway.locks)),
@@ -195,12 +195,12 @@ def _own(gateway: Gateway) -> Iterator[Metric]:
         (
             "rmqstore_unanswered_bytes",
             "of requests that are answered later, and of answers that wait for the disk",
-            gateway.unanswered,
+            gateway.connections.unanswered,
         ),
         (
             "rmqstore_write_buffer_bytes",
             "of answers that clients have not taken",
-            sum(one.unwritten for one in gateway.connections),
+            sum(one.unwritten for one in gateway.connections.open),
         ),
     ):
         gauge = GaugeMetricFamily(name, text, labels=labels)
@@ -209,7 +209,7 @@ def _own(gateway: Gateway) -> Iterator[Metric]:
     refused = CounterMetricFamily(
         "rmqstore_refused_connections", "closed as there were too many", labels=labels
     )
-    refused.add_metric(broker, gateway.refused_connections)
+    refused.add_metric(broker, gateway.connections.refused)
     yield refused
     requests = CounterMetricFamily(
         "rmqstore_requests", "requests of clients by their code", labels=(*labels, "code")

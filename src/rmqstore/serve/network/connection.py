@@ -6,7 +6,8 @@ Source: ``remoting/netty/NettyRemotingAbstract.java``, ``NettyRemotingServer.jav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
@@ -28,11 +29,16 @@ from rmqstore.serve.wire.frames import (
 )
 
 if TYPE_CHECKING:
-    from rmqstore.serve.accounts.acl import Caller
-    from rmqstore.serve.gateway import Gateway
+    from rmqstore._core import ClientSends
+    from rmqstore.serve.accounts.account import Caller
+    from rmqstore.serve.network.busypoll import BusyPoll
+    from rmqstore.serve.network.connections import Connections
+    from rmqstore.serve.network.durable import DurableAnswers
+    from rmqstore.serve.network.work import Work
+    from rmqstore.serve.settings import Settings
     from rmqstore.serve.shares import Owners
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "Shared"]
 
 _MAX_UNANSWERED = 64  # requests that are answered later, until no more are read
 _UNANSWERED_BUFFERS = 4  # as many write buffers as they may have, as well: a whole frame
@@ -40,11 +46,29 @@ _COUNTED_SECONDS = SHARE_SECONDS / 4  # of arrivals; shorter ones are not charge
 _SHORT = 4 << 10  # bytes of an answer that is written also to a client that does not read
 
 
+@dataclass(slots=True)
+class Shared:
+    """Collaborators of all connections of a gateway."""
+
+    settings: Settings
+    work: Work
+    connections: Connections[Connection]
+    sends: ClientSends  # plain sends, handled by the core
+    durable: DurableAnswers
+    busy_poll: BusyPoll
+    dispatch: Callable[[Connection, Request], object]
+    resumed: Callable[[Connection], object]  # called when a client has read what it was sent
+    # Plain sends (310, 10, 320), and commits that change nothing (oneway 15), are handled by the
+    # core. Else every request goes through ``dispatch``, as access control and faults of tests
+    # require. May be changed at any time.
+    hot_sends: bool
+
+
 class Connection(asyncio.BufferedProtocol):
     """Client's connection; used only in the loop."""
 
-    def __init__(self, gateway: Gateway, origin: str) -> None:
-        self.gateway = gateway
+    def __init__(self, shared: Shared, origin: str) -> None:
+        self._shared = shared
         self.origin = origin  # charged where no account is; see :func:`origin_of`
         self.peer = ""  # ``ip:port`` of the client, the born host of its messages
         self.dialled = ("127.0.0.1", 0)  # address that the client used to reach us
@@ -52,7 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_id: str | None = None  # of its last heartbeat
         self.caller: Caller | None = None  # of its last request, where there are accounts
         self.language, self.version = "OTHER", 0  # of its last request
-        self.last_used = gateway.loop.time()  # loop's time of the last complete frame
+        self.last_used = shared.work.loop.time()  # loop's time of the last complete frame
         self.kept = 0  # bytes of frames that are incomplete or wait, and of requests answered later
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(Request)
@@ -63,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._missed = 0  # of those that it was not
         self._over = False  # others of its owner are read first
         self._ceased = self._paused = False  # the gateway stops; nothing is read
-        self._late = LateAnswers(self)
+        self._late = LateAnswers(self, shared.durable)
         self._most_late = 0  # limit of late bytes, until no more requests are read
         # Bytes of requests answered later and of answers waiting for the disk; number of requests.
         self.unanswered = self._unanswered = 0
@@ -78,26 +102,26 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def address(self) -> tuple[str, int]:
         """Address given to this client in routes and message ids."""
-        return self.gateway.settings.advertise or self.dialled
+        return self._shared.settings.advertise or self.dialled
 
     # Called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set up the connection."""
         self._transport = cast("asyncio.Transport", transport)
-        self._most_late = self.gateway.settings.limits.write_buffer
-        self._transport.set_write_buffer_limits(high=self.gateway.unread.own)
+        self._most_late = self._shared.settings.limits.write_buffer
+        self._transport.set_write_buffer_limits(high=self._shared.connections.unread.own)
         self.has_tls = transport.get_extra_info("sslcontext") is not None
         peer, name = map(transport.get_extra_info, ("peername", "sockname"))
-        if not peer or not name or self.gateway.stopping:  # closed again, or too late
+        if not peer or not name or self._shared.connections.stopping:  # closed again, or too late
             self._transport.abort()
             return
         self.peer = address_text(unmapped(str(peer[0])), peer[1])
-        self.dialled = (unmapped(str(name[0])), self.gateway.port)
-        self.store_host = self.gateway.store_host(self.dialled)
+        self.dialled = (unmapped(str(name[0])), self._shared.settings.port)
+        self.store_host = self._shared.connections.store_host(self.dialled)
         self._reader.set_hosts(self.peer, self.store_host)
-        self.last_used = self.gateway.loop.time()
-        self.gateway.connected(self)
+        self.last_used = self._shared.work.loop.time()
+        self._shared.connections.connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return room for the next read; the read counts towards the client's share."""
@@ -108,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle complete frames."""
         self._reader.received(nbytes)
         self._handle()
-        self.gateway.busy_poll.came(self)
+        self._shared.busy_poll.came(self)
 
     def _handle(self) -> None:
         """Handle arrivals; beyond the client's share, when others had theirs.
@@ -116,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
         All of it waits where many have had their shares in this turn of the loop: a client that
         needed no whole share the last time goes before the others.
         """
-        turns = self.gateway.turns
+        turns = self._shared.work.turns
         is_late = turns.is_over and not self._waits
         if not is_late:
             left, spent = self._handle_share(self._share_began)
@@ -155,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         spent = perf_counter() - began
         self._was_short = spent < SHARE_SECONDS
         if self._reader.kept < before:
-            self.last_used = self.gateway.loop.time()
+            self.last_used = self._shared.work.loop.time()
         self._note_kept()
         return left, spent
 
@@ -163,20 +187,20 @@ class Connection(asyncio.BufferedProtocol):
         frames = self._reader.kept
         kept = frames + self.unanswered
         if kept != self.kept and self.is_open:
-            self.gateway.kept_frames.note(self, kept, frames)
+            self._shared.connections.kept_frames.note(self, kept, frames)
 
     def _handle_requests(self, until: float) -> bool:
         """Handle requests as long as the client reads the answers; all plain sends in the core."""
-        gateway, reader = self.gateway, self._reader
+        shared, reader = self._shared, self._reader
         left = swollen = False
         kept = reader.kept
         while not left and not self._waits:
-            sends = gateway.sends if gateway.hot_sends else None
+            sends = shared.sends if shared.hot_sends else None
             try:
                 request: Request | None = reader.take(sends)
             except ValueError as error:
                 self._write_answers()
-                gateway.log.warning("%s: closed: %s", self.peer, error)
+                shared.work.log.warning("%s: closed: %s", self.peer, error)
                 self.close()
                 return False
             took, kept = kept - reader.kept, reader.kept
@@ -201,8 +225,8 @@ class Connection(asyncio.BufferedProtocol):
         late = self._reader.late_answers()
         if late is not None:
             self._write_durable(*late)
-        elif self.gateway.sends.unflushed:
-            self.gateway.durable.ask()
+        elif self._shared.sends.unflushed:
+            self._shared.durable.ask()
 
     def _write_durable(self, stop: int, frames: bytes) -> None:
         """Write answers to sends once the log is on the disk up to ``stop``."""
@@ -210,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
             self._late.hold(stop, frames)
             self._pace()
         else:
-            self.gateway.durable.ask()
+            self._shared.durable.ask()
 
     def settled(self) -> None:
         """Go on: requests were answered later."""
@@ -224,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
                 future.set_result(request)
             return
         self.language, self.version = request.language, request.version
-        self.gateway.dispatch(self, request)
+        self._shared.dispatch(self, request)
 
     @property
     def _waits(self) -> bool:
@@ -237,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
             or self._turn_awaited
             or (self._long_answer is not None and not self._long_answer.done())
             # A client with nothing waiting is read from even where others have taken all.
-            or (self.unanswered > 0 and self.unanswered > self.gateway.unanswered_room)
+            or (self.unanswered > 0 and self.unanswered > self._shared.connections.unanswered_room)
         )
 
     def _pace(self) -> None:
@@ -252,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.resume_reading()
             if self._reader.kept:
-                self.gateway.loop.call_soon(self._handle)
+                self._shared.work.loop.call_soon(self._handle)
 
     def read_no_further(self, over: bool) -> None:
         """Read nothing more while others of its owner are read."""
@@ -269,13 +293,13 @@ class Connection(asyncio.BufferedProtocol):
         """Go on: the client has taken what it was sent."""
         self._counted = self._full = False
         self._noticed = self._missed = 0
-        self.gateway.unread.note(self, 0)
-        self.gateway.holds.go_on(self)
+        self._shared.connections.unread.note(self, 0)
+        self._shared.resumed(self)
         self._pace()
 
     def _note_unread(self) -> None:
         """Count what the client has not taken; read no more requests where that is too much."""
-        if self.gateway.unread.note(self, self.unwritten):
+        if self._shared.connections.unread.note(self, self.unwritten):
             self.lacks_room()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -285,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
         _give_up(self._asked.values(), f"{self.peer} is gone")
         self._asked.clear()
         _give_up(self._waits_for, f"{self.peer}, which asked, is gone")  # nobody waits for them
-        self.gateway.disconnected(self)
+        self._shared.connections.disconnected(self)
 
     # Called by handlers
 
@@ -340,7 +364,7 @@ class Connection(asyncio.BufferedProtocol):
         if request.oneway:
             return
         size = len(answer.body)
-        unread = self.gateway.unread
+        unread = self._shared.connections.unread
         if size > (_SHORT if self._full else unread.own) and not unread.fits(self, size):
             remark = f"the answer has {size} bytes, and the client has not read earlier ones"
             answer = Answer(ResponseCode.SYSTEM_BUSY, remark)
@@ -349,7 +373,7 @@ class Connection(asyncio.BufferedProtocol):
     def answer_durable(self, request: Request, answer: Answer, stop: int) -> None:
         """Answer a send once the log is on the disk up to ``stop``; only the answer is kept."""
         if request.oneway:
-            self.gateway.durable.ask()
+            self._shared.durable.ask()
         else:
             self._write_durable(stop, encode_answer_to(request, answer))
 
@@ -366,13 +390,13 @@ class Connection(asyncio.BufferedProtocol):
         self._opaque += 1
         frame = encode_request(code, fields, body, self._opaque, oneway=True)
         size = len(frame)
-        unread = self.gateway.unread
+        unread = self._shared.connections.unread
         if not unread.has_room(self, size):
             # These come of what others do, whether this client reads them or not.
             if self._noticed + size > unread.own:
                 self._missed += size
-                if self.unwritten + self._missed > 2 * self.gateway.settings.limits.write_buffer:
-                    self.gateway.log.warning(
+                if self.unwritten + self._missed > 2 * self._shared.settings.limits.write_buffer:
+                    self._shared.work.log.warning(
                         "%s: closed: it does not read what it is sent", self.peer
                     )
                     self.abort()
@@ -398,10 +422,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_open:
             raise ConnectionResetError(f"{self.peer} is gone")
         # Requests for others would pile up here.
-        if self._full or not self.gateway.unread.has_room(self, len(body)):
+        if self._full or not self._shared.connections.unread.has_room(self, len(body)):
             raise ConnectionError(f"{self.peer} does not read what it is sent")
         self._opaque += 1
-        future = self._asked[self._opaque] = self.gateway.loop.create_future()
+        future = self._asked[self._opaque] = self._shared.work.loop.create_future()
         self.write(encode_request(code, fields, body, self._opaque, oneway=False))
         asker._waits_for.add(future)
         return self._answer_of(self._opaque, future, asker, seconds)
@@ -439,7 +463,7 @@ class Connection(asyncio.BufferedProtocol):
     def hold(self, size: int) -> None:
         """Count more bytes of requests that are answered later, or fewer."""
         self.unanswered += size
-        self.gateway.unanswered += size
+        self._shared.connections.unanswered += size
 
     def cease(self) -> None:
         """Stop reading; received requests are still answered, our own fail."""

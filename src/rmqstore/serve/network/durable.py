@@ -18,8 +18,9 @@ from rmqstore.serve.wire.frames import with_code
 
 if TYPE_CHECKING:
     from rmqstore._core import ClientSends, LogWakeup
-    from rmqstore.serve.gateway import Gateway
-    from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.channel import Channel
+    from rmqstore.serve.network.work import Work
+    from rmqstore.store import MessageStore
 
 __all__ = ["DurableAnswers", "LateAnswers", "Outcome"]
 
@@ -30,10 +31,11 @@ Outcome = Literal["durable", "late", "failed"]
 class DurableAnswers:
     """Answers that wait for the log to be on the disk; used in the loop."""
 
-    def __init__(self, gateway: Gateway, sends: ClientSends) -> None:
-        self._gateway = gateway
+    def __init__(self, store: MessageStore, work: Work, sends: ClientSends) -> None:
+        self._store = store
+        self._work = work
         self._sends = sends  # forces the log to the disk
-        self._timeout = gateway.store.config.sync_flush_timeout / 1000
+        self._timeout = store.config.sync_flush_timeout / 1000
         self._wakeup: LogWakeup | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._asked = False
@@ -41,31 +43,31 @@ class DurableAnswers:
         self._order = count()
         # Log offset wanted, order, deadline, callback.
         self._heap: list[tuple[int, int, float, Callable[[Outcome], object]]] = []
-        gateway.closing.append(self.close)
+        work.closing.append(self.close)
 
     def hold(self, stop: int, callback: Callable[[Outcome], object]) -> None:
         """Call back once the log is on the disk up to ``stop``, or will not be in time."""
         if self._wakeup is None:
-            self._wakeup = self._gateway.store._log_wakeup()
-            self._gateway.loop.add_reader(self._wakeup.fileno(), self._woken)
-        deadline = self._gateway.loop.time() + self._timeout
+            self._wakeup = self._store._log_wakeup()
+            self._work.loop.add_reader(self._wakeup.fileno(), self._woken)
+        deadline = self._work.loop.time() + self._timeout
         heapq.heappush(self._heap, (stop, next(self._order), deadline, callback))
         if self._timer is None:
-            self._timer = self._gateway.loop.call_at(deadline, self._expire)
+            self._timer = self._work.loop.call_at(deadline, self._expire)
         self.ask()
 
     def ask(self) -> None:
         """Have the log forced to the disk at the end of this turn of the loop, once."""
         if not self._asked:
             self._asked = True
-            self._gateway.loop.call_soon(self._flush)
+            self._work.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._asked = False
         try:
             self._sends.flush()
         except Exception as error:  # the store is closed or has failed: the waiting ones learn it
-            self._gateway.log.warning("the log cannot be forced to the disk: %s", error)
+            self._work.log.warning("the log cannot be forced to the disk: %s", error)
         self._settle()
 
     def _woken(self) -> None:
@@ -77,7 +79,7 @@ class DurableAnswers:
         """Call back for offsets on the disk; for all once the log cannot be flushed."""
         if self._heap and not self._settling:
             self._settling = True
-            self._gateway.turns.start(self._settled())
+            self._work.turns.start(self._settled())
 
     def _settled(self) -> Steps:
         try:
@@ -94,18 +96,18 @@ class DurableAnswers:
 
     def _expire(self) -> None:
         """End the waits that have timed out."""
-        self._gateway.turns.add(self._expired())
+        self._work.turns.add(self._expired())
 
     def _expired(self) -> Steps:
         yield from self._settled()
-        now = self._gateway.loop.time()
+        now = self._work.loop.time()
         late = [entry for entry in self._heap if entry[2] <= now]
         if late:
             self._heap = [entry for entry in self._heap if entry[2] > now]
             heapq.heapify(self._heap)
         self._timer = None
         if self._heap:
-            self._timer = self._gateway.loop.call_at(
+            self._timer = self._work.loop.call_at(
                 min(entry[2] for entry in self._heap), self._expire
             )
         for entry in late:
@@ -115,14 +117,14 @@ class DurableAnswers:
     def close(self) -> None:
         """Answer the durable ones, and stop."""
         if self._heap:
-            self._gateway.store._flush_log()
+            self._store._flush_log()
             ended(self._settled())
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._wakeup is not None:
-            self._gateway.loop.remove_reader(self._wakeup.fileno())
+            self._work.loop.remove_reader(self._wakeup.fileno())
             self._wakeup.close()
             self._wakeup = None
 
@@ -130,9 +132,10 @@ class DurableAnswers:
 class LateAnswers:
     """Answers of a connection that wait for the disk; forgotten once its client is gone."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Channel, durable: DurableAnswers) -> None:
         self.size = 0  # bytes
         self._connection = connection
+        self._durable = durable
         self._order = count()
         self._waiting: dict[int, bytes] = {}
 
@@ -141,7 +144,7 @@ class LateAnswers:
         number = next(self._order)
         self._waiting[number] = frames
         self._count(len(frames))
-        self._connection.gateway.durable.hold(stop, partial(self._write, number))
+        self._durable.hold(stop, partial(self._write, number))
 
     def forget(self) -> None:
         """Write none of them, and hold no more; the connection is not kept by what waits."""

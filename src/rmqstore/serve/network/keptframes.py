@@ -16,7 +16,7 @@ from rmqstore.serve.shares import Shares, largest_of_largest
 
 if TYPE_CHECKING:
     from rmqstore.base.warn import Log
-    from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.channel import Channel
     from rmqstore.serve.shares import Owners
 
 __all__ = ["KeptFrames"]
@@ -43,7 +43,7 @@ class KeptFrames:
         self,
         loop: asyncio.AbstractEventLoop,
         log: Log,
-        connections: Iterable[Connection],
+        connections: Iterable[Channel],
         most: int,
     ) -> None:
         self.taken = 0  # bytes of all connections
@@ -51,12 +51,12 @@ class KeptFrames:
         self._log = log
         self._connections = connections  # open ones
         self._shares = Shares(most)  # bytes
-        self._large: dict[Connection, _Large] = {}
+        self._large: dict[Channel, _Large] = {}
         # Connections over their owner's share, by owner, in turn: only the first is read.
-        self._over: dict[Hashable, dict[Connection, None]] = {}
+        self._over: dict[Hashable, dict[Channel, None]] = {}
         self._look_due = False
 
-    def note(self, connection: Connection, kept: int, frames: int) -> None:
+    def note(self, connection: Channel, kept: int, frames: int) -> None:
         """Set the bytes that a connection keeps, and those of them in frames not yet handled."""
         self.taken += kept - connection.kept
         connection.kept = kept
@@ -65,13 +65,13 @@ class KeptFrames:
         if self.taken > self._shares.most and kept:
             self._close_largest()
 
-    def forget(self, connection: Connection) -> int:
+    def forget(self, connection: Channel) -> int:
         """Forget a closed connection; return its bytes."""
         kept = connection.kept
         self.note(connection, 0, 0)
         return kept
 
-    def _note_frames(self, connection: Connection, frames: int) -> None:
+    def _note_frames(self, connection: Channel, frames: int) -> None:
         large = self._large.get(connection)
         if large is None:
             large = self._large[connection] = _Large(connection.owners)
@@ -89,7 +89,7 @@ class KeptFrames:
             self._read_on(owner, connection)
         self._read_first(owner)
 
-    def _wait(self, owner: Hashable, connection: Connection) -> None:
+    def _wait(self, owner: Hashable, connection: Channel) -> None:
         """Read a connection in its turn, which may be now."""
         over = self._over.setdefault(owner, {})
         if connection not in over:
@@ -99,7 +99,7 @@ class KeptFrames:
                 self._look_due = True
                 self._loop.call_later(_TURN_SECONDS, self._look)
 
-    def _read_on(self, owner: Hashable, connection: Connection) -> None:
+    def _read_on(self, owner: Hashable, connection: Channel) -> None:
         over = self._over.get(owner)
         if over is not None and connection in over:
             del over[connection]

@@ -11,7 +11,6 @@ Source: none in 4.9.3, where requests have threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,12 +21,13 @@ from rmqstore.serve.wire.fields import SHORT_BODY
 from rmqstore.serve.wire.frames import MAX_FRAME, Answer, Request
 
 if TYPE_CHECKING:
-    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.accounts.access import Access
+    from rmqstore.serve.network.answers import Answers, AnswerSteps
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.unread import Unread
+    from rmqstore.serve.network.work import Work
 
-__all__ = ["AnswerSteps", "LongAnswers"]
-
-AnswerSteps = Generator[None, None, Answer]
+__all__ = ["LongAnswers"]
 
 # Within a minute locks have to be renewed, and within two a client has to be heard of.
 _IN_TIME = frozenset(
@@ -40,10 +40,13 @@ _DONE_ANYWAY = frozenset((RequestCode.UNLOCK_BATCH_MQ,))
 class LongAnswers:
     """Builds answers step by step; used in the loop."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._in_time = Rotation(gateway.turns)
-        self._others = Rotation(gateway.turns)
+    def __init__(self, work: Work, unread: Unread, access: Access, answers: Answers) -> None:
+        self._work = work
+        self._unread = unread
+        self._access = access
+        self._answers = answers
+        self._in_time = Rotation(work.turns)
+        self._others = Rotation(work.turns)
 
     def build(
         self, connection: Connection, request: Request, steps: AnswerSteps, version: int
@@ -63,37 +66,37 @@ class LongAnswers:
             return
         if long:
             request.parsed = None
-        done = self._gateway.loop.create_future()
-        self._gateway.answers_later(connection, request, done, alone=True)
+        done = self._work.loop.create_future()
+        self._answers.later(connection, request, done, alone=True)
         lane = self._in_time if request.code in _IN_TIME else self._others
         begin = partial(lane.add, connection.owner, _noting(building, done), long=long)
         if request.code in _IN_TIME:
             begin()
         else:
-            self._gateway.unread.when_room(connection, MAX_FRAME, done, begin)
+            self._unread.when_room(connection, MAX_FRAME, done, begin)
 
     async def built(self, connection: Connection, steps: AnswerSteps) -> Answer:
         """Return an answer that is built when its turn comes; room for it is reserved already."""
         begin = partial(self._others.add, connection.owner)
-        return await self._gateway.turns.run(steps, begin)
+        return await self._work.turns.run(steps, begin)
 
     def _build(
         self, connection: Connection, request: Request, steps: AnswerSteps, version: int
     ) -> Steps:
         """Build an answer and write it; before each step the asker must still be allowed to."""
-        gateway = self._gateway
+        access = self._access
         try:
             while connection.is_open or request.code in _DONE_ANYWAY:
-                if gateway.accounts_version != version:
-                    gateway.ask_again(connection, request, version)
-                    version = gateway.accounts_version
+                if access.version != version:
+                    access.ask_again(connection, request, version)
+                    version = access.version
                 next(steps)
                 yield
             steps.close()
         except StopIteration as ended:
             connection.answer(request, ended.value)
         except Exception as error:
-            connection.answer(request, gateway.answer_to(request, error))
+            connection.answer(request, self._answers.to(request, error))
 
 
 def _noting(work: Steps, done: asyncio.Future[None]) -> Steps:

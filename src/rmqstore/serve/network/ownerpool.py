@@ -9,12 +9,16 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from rmqstore.serve.accounts.access import Access
+    from rmqstore.serve.network.channel import Channel
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.wire.frames import Request
 
-__all__ = ["OwnerPool"]
+__all__ = ["OwnerPool", "Pools"]
 
 T = TypeVar("T")
 
@@ -31,7 +35,7 @@ class OwnerPool:
 
     async def run(
         self,
-        connection: Connection,
+        connection: Channel,
         call: Callable[..., T],
         *arguments: object,
         check: Callable[[], object] = lambda: None,
@@ -87,3 +91,37 @@ class OwnerPool:
     def close(self) -> None:
         """Begin no more calls; running ones are not waited for."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+class Pools:
+    """Threads of a gateway by kind of work; a client must still be allowed when its turn comes."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self.lookups = OwnerPool("rmq-serve-lookups", 4)
+        # Changes have many: one writes, the others wait and share its write.
+        self._changes = OwnerPool("rmq-serve-changes", 16)
+        # These look at the queues of all topics first, and hold the interpreter's lock for that.
+        self._removals = OwnerPool("rmq-serve-removals", 2)
+        self._ends = OwnerPool("rmq-serve-ends", 2)
+
+    async def change(self, connection: Connection, request: Request, call: Callable[[], T]) -> T:
+        """Change files for a client when its turn comes, if it is there and allowed to by then."""
+        return await self._changes.run(connection, call, check=self._check_of(connection, request))
+
+    async def remove(self, connection: Connection, request: Request, call: Callable[[], T]) -> T:
+        """Remove queues for a client, as ``change``; one such call of an owner at a time."""
+        return await self._removals.run(connection, call, check=self._check_of(connection, request))
+
+    async def end(self, connection: Connection, request: Request, call: Callable[[], T]) -> T:
+        """End a transaction for a producer, connected or gone by its turn."""
+        check = self._check_of(connection, request)
+        return await self._ends.run(connection, call, check=check, anyway=True)
+
+    def _check_of(self, connection: Connection, request: Request) -> Callable[[], None]:
+        return partial(self._access.ask_again, connection, request, self._access.version)
+
+    def close(self) -> None:
+        """Begin no more calls; running ones are not waited for."""
+        for pool in (self.lookups, self._changes, self._removals, self._ends):
+            pool.close()

@@ -16,8 +16,9 @@ from rmqstore.serve.network.descriptors import leaves_room
 if TYPE_CHECKING:
     import asyncio
 
-    from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.connections import Connections
+    from rmqstore.serve.network.work import Work
 
 __all__ = ["Places"]
 
@@ -28,24 +29,25 @@ _WARN_SECONDS = 60.0  # between warnings of too few file descriptors
 class Places:
     """Connections by address, open or being set up."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, work: Work, connections: Connections[Connection], most: int) -> None:
+        self._work = work
+        self._connections = connections
+        self._most = most
         self._of: dict[str, dict[Connection, asyncio.Task[None]]] = {}
         self._warn_again = 0.0
-        gateway.lost.append(self.leave)
+        connections.lost.append(self.leave)
 
     def has_room(self, descriptor: int, origin: str) -> bool:
         """Whether an address may have one more connection; another may be closed for it."""
-        gateway = self._gateway
-        taken = len(gateway.connections) + len(gateway.connecting)
-        if taken >= gateway.settings.limits.connections:
+        taken = len(self._connections.open) + len(self._connections.connecting)
+        if taken >= self._most:
             return self._is_given_one(origin, taken)
         if leaves_room(descriptor):
             return True
-        now = gateway.loop.time()
+        now = self._work.loop.time()
         if now >= self._warn_again:
             self._warn_again = now + _WARN_SECONDS
-            gateway.log.warning(
+            self._work.log.warning(
                 "no more than %d connections: the limit of open files (ulimit -n) is low", taken
             )
         return self._is_given_one(origin, taken)
@@ -61,7 +63,7 @@ class Places:
         if has >= left:  # as of any table: as many as are free
             return False
         silent = min(most, key=lambda one: one.last_used)
-        self._gateway.log.warning(
+        self._work.log.warning(
             "%s: closed: %d of %d connections are of its address, and another one's client came",
             silent.peer or silent.origin, len(most), taken,
         )  # fmt: skip

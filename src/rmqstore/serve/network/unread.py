@@ -18,7 +18,7 @@ from rmqstore.serve.shares import Shares, largest_of_largest
 
 if TYPE_CHECKING:
     from rmqstore.base.warn import Log
-    from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.channel import Channel
     from rmqstore.serve.shares import Owners
 
 __all__ = ["Unread"]
@@ -46,7 +46,7 @@ class _Waiting:
 
     __slots__ = ("begin", "connection", "size")
 
-    def __init__(self, connection: Connection, size: int, begin: Callable[[], object]) -> None:
+    def __init__(self, connection: Channel, size: int, begin: Callable[[], object]) -> None:
         self.connection = connection
         self.size = size
         self.begin = begin
@@ -64,17 +64,17 @@ class Unread:
         self._loop = loop
         self._log = log
         self._shares = Shares(self.most)
-        self._of: dict[Connection, _Count] = {}
+        self._of: dict[Channel, _Count] = {}
         self._reserved = 0
         self._waiting: dict[_Waiting, None] = {}
         self._look_at: float | None = None  # when it is looked next, if anything waits
 
-    def of(self, connection: Connection) -> int:
+    def of(self, connection: Channel) -> int:
         """Bytes of a connection, with those that are reserved."""
         one = self._of.get(connection)
         return 0 if one is None else one.written + one.reserved
 
-    def has_room(self, connection: Connection, size: int) -> bool:
+    def has_room(self, connection: Channel, size: int) -> bool:
         """Whether a connection may be sent so much.
 
         With nothing of its own it may, if its owner has nothing either or stays within the bound of
@@ -94,12 +94,12 @@ class Unread:
         others = self._shares.of(owners[0])
         return not own and (not others or others + size <= self.most)
 
-    def fits(self, connection: Connection, size: int) -> bool:
+    def fits(self, connection: Channel, size: int) -> bool:
         """Whether an answer may be written, for which room may be reserved."""
         one = self._of.get(connection)
         return (one is not None and size <= one.reserved) or self.has_room(connection, size)
 
-    def note(self, connection: Connection, written: int) -> bool:
+    def note(self, connection: Channel, written: int) -> bool:
         """Count what is written to a connection and not taken; return whether it is too much."""
         one = self._of.get(connection)
         if one is None:
@@ -116,7 +116,7 @@ class Unread:
             one.written > self._most_of_one or not self._shares.has_room(one.owners, 0)
         )
 
-    def forget(self, connection: Connection) -> int:
+    def forget(self, connection: Channel) -> int:
         """Count nothing more of a connection that is gone; return how much it had."""
         one = self._of.get(connection)
         if one is None:
@@ -132,7 +132,7 @@ class Unread:
             if connection.is_open:
                 self.note(connection, connection.unwritten)
 
-    def _count(self, connection: Connection, one: _Count, change: int) -> None:
+    def _count(self, connection: Channel, one: _Count, change: int) -> None:
         self.taken += change
         if change > 0:
             self._shares.take(one.owners, change)
@@ -162,7 +162,7 @@ class Unread:
 
     def when_room(
         self,
-        connection: Connection,
+        connection: Channel,
         size: int,
         done: asyncio.Future[None],
         begin: Callable[[], object],
@@ -179,7 +179,7 @@ class Unread:
         self._when_room(_Waiting(connection, size, reserved))
 
     @asynccontextmanager
-    async def room(self, connection: Connection, size: int) -> AsyncIterator[None]:
+    async def room(self, connection: Channel, size: int) -> AsyncIterator[None]:
         """Wait until a connection may be sent so much, and count it for the ``with`` block.
 
         ``ConnectionResetError`` if it is gone.
@@ -198,7 +198,7 @@ class Unread:
             else:
                 self._reserve(connection, -size)
 
-    async def reserve(self, connection: Connection, size: int) -> None:
+    async def reserve(self, connection: Channel, size: int) -> None:
         """Wait as ``room`` does, and count it until the task that answers is done."""
         task = asyncio.current_task()
         assert task is not None
@@ -222,7 +222,7 @@ class Unread:
         self._reserve(waiting.connection, waiting.size)
         waiting.begin()
 
-    def _reserve(self, connection: Connection, size: int) -> None:
+    def _reserve(self, connection: Channel, size: int) -> None:
         one = self._of.get(connection)
         if one is None:
             one = self._of[connection] = _Count(connection.owners)

@@ -42,7 +42,7 @@ def resources(gateway: Gateway, server: HttpServer) -> dict[str, Resource]:
         online = await gateway.turns.run(online_groups_in_steps(gateway))
         figures = await server.aside(overview, gateway.store, online, most, built_in)
         figures["address"] = address_text(host, port)
-        figures["connections"] = len(gateway.connections)
+        figures["connections"] = len(gateway.connections.open)
         return _json(figures)
 
     async def topic(query: Mapping[str, str]) -> Reply:

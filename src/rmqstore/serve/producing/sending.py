@@ -11,7 +11,6 @@ Source: ``broker/processor/SendMessageProcessor.java``, ``AbstractSendMessagePro
 from __future__ import annotations
 
 import random
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import PutError, StoreClosedError, StoreError, StoreFailedError
 from rmqstore.files import paths
+from rmqstore.serve.producing.batches import ILLEGAL, parse_properties, parts_of_batch
 from rmqstore.serve.topics.newtopics import TopicAwaited
 from rmqstore.serve.topics.producedtopics import config_text, entered, topic_for_send
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
@@ -39,22 +39,17 @@ if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
     from rmqstore.serve.network.connection import Connection
 
-__all__ = ["HANDLERS", "Sent", "parse_send", "parts_of_batch", "properties_of", "refusal_of",
+__all__ = ["HANDLERS", "Sent", "parse_send", "properties_of", "refusal_of",
            "store_plain", "topic_of_send"]  # fmt: skip
 
 _V3_4_9 = 121  # MQVersion: from it on the request's maxReconsumeTimes counts
 _MAX_PROPERTIES = 200 << 10  # characters; what is stored is bounded by the store
-# Of one message: 32,767 bytes of them are stored, and each has four at least.
-_MOST_PROPERTIES = 1 << 13
 _TRANSACTION_BITS = 0xC
 _MULTI_TAGS = 2  # MessageSysFlag.MULTI_TAGS_FLAG
-_PART = struct.Struct(">iiiii")  # of a batch: size, magic, sum, flag, length of the body
-_RECORD_MORE = 69  # bytes of a record, at least, that are not in the batch
 # Delays of 5.x, unknown to 4.9.3; the common part of their names finds them in a batch.
 _TIMERS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
 _TIMER = "TIMER_DEL"
 _MOST_WARNED = 4096  # clients, until they are warned again
-_LENGTH = struct.Struct(">h")
 _OFFSET_DIGITS = 16  # at the end of a message id
 
 _LONG_FORMS = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
@@ -66,18 +61,14 @@ _SHORT = {
 }  # fmt: skip
 _LONG = {name: name for name in _SHORT}
 
-_ILLEGAL = (
-    "the message is illegal, maybe msg body or properties length not matched. "
-    "msg body length limit 128k, msg properties length limit 32k."
-)
 _UNKNOWN = "UNKNOWN_ERROR"
 _ANSWERS = {
     PutStatus.CREATE_MAPEDFILE_FAILED: (
         ResponseCode.SYSTEM_ERROR,
         "create mapped file failed, server is busy or broken.",
     ),
-    PutStatus.MESSAGE_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL),
-    PutStatus.PROPERTIES_SIZE_EXCEEDED: (ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL),
+    PutStatus.MESSAGE_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, ILLEGAL),
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: (ResponseCode.MESSAGE_ILLEGAL, ILLEGAL),
     PutStatus.SERVICE_NOT_AVAILABLE: (
         ResponseCode.SERVICE_NOT_AVAILABLE,
         "service not available now. It may be caused by one of the following reasons: "
@@ -121,18 +112,6 @@ class Sent:
     def waits(self) -> bool:
         """Whether the producer wants to wait for the disk."""
         return self.properties.get("WAIT", "true").lower() == "true"
-
-
-def parse_properties(string: str) -> dict[str, str]:
-    """Return the valid properties of a string, as stored; ``Refusal`` if they are too many."""
-    if string.count("\2") > _MOST_PROPERTIES:
-        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL)
-    found = {}
-    for item in string.split("\2"):
-        name, _, value = item.partition("\1")
-        if name and value:
-            found[name] = value
-    return found
 
 
 def properties_of(request: Request) -> dict[str, str]:
@@ -374,7 +353,7 @@ def _store_delayed(gateway: Gateway, connection: Connection, sent: Sent, level: 
     A broker accepts one for the topic of half messages, and drops it when it is due.
     """
     if sent.topic == HALF_TOPIC:
-        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL)
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)
     if not gateway.store._knows_topic(SCHEDULE_TOPIC):
         gateway.new_topics.check(SCHEDULE_TOPIC)
         queue_nums = made_queue_nums(SCHEDULE_TOPIC, 0)
@@ -408,7 +387,7 @@ def _store_batch(gateway: Gateway, connection: Connection, sent: Sent) -> tuple[
     """Store the messages of a batch side by side, or none; return their ids as well."""
     most = gateway.store.config.max_message_size
     if len(sent.request.body) > most:
-        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL)  # the records are larger still
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)  # the records are larger still
     cluster = f"CLUSTER\1{gateway.settings.cluster}"
     rows = [
         (body, f"{own}{'' if not own or own.endswith(chr(2)) else chr(2)}{cluster}", flag)
@@ -429,38 +408,6 @@ def _store_batch(gateway: Gateway, connection: Connection, sent: Sent) -> tuple[
     )
     address = done.msg_id[:-_OFFSET_DIGITS]
     return done, ",".join(f"{address}{offset:016X}" for offset in offsets)
-
-
-def parts_of_batch(body: bytes, most: int) -> list[tuple[bytes, str, int]]:
-    """Return body, properties and flag of each message of a batch.
-
-    A message's own total size and checksum are ignored, as by a broker. ``Refusal`` once it is
-    clear that the records have more than ``most`` bytes: there may be 190,000 messages.
-    """
-    rows = []
-    at = 0
-    try:
-        while at < len(body):
-            _, _, _, flag, length = _PART.unpack_from(body, at)
-            begin = at + _PART.size
-            if not 0 <= length <= len(body) - begin:
-                raise ValueError("a body that is longer than the batch")
-            (named,) = _LENGTH.unpack_from(body, begin + length)
-            tail = begin + length + _LENGTH.size
-            if not 0 <= named <= len(body) - tail:
-                raise ValueError("properties that are longer than the batch")
-            own = body[tail : tail + named].decode()
-            rows.append((body[begin : begin + length], own, flag))
-            at = tail + named
-            if at + len(rows) * _RECORD_MORE > most:
-                raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL)
-    except (ValueError, struct.error) as error:
-        raise Refusal(
-            ResponseCode.MESSAGE_ILLEGAL, f"message {len(rows)} of the batch at {at}: {error}"
-        ) from None
-    if not rows:
-        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
-    return rows
 
 
 HANDLERS: dict[int, Handler] = {

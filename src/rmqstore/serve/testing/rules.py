@@ -5,13 +5,13 @@ There is no such thing in RocketMQ; the names of codes are ``RequestCode``'s and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqstore.serve.wire.frames import Answer
 
 if TYPE_CHECKING:
-    from rmqstore.serve.gateway import Gateway
-    from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.connection import Connection, Shared
     from rmqstore.serve.wire.frames import Request
 
 __all__ = ["RequestRules"]
@@ -24,17 +24,17 @@ class RequestRules:
     the delay.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, shared: Shared, handle: Callable[[Connection, Request], object]) -> None:
+        self._shared = shared
+        self._handle = handle
         # [code or None for any, response or None for silence, remaining uses]
         self._faults: list[tuple[int | None, int | None, int]] = []
         self._delays: dict[int | None, float] = {}  # seconds
-        self._hot_sends = gateway.hot_sends
-        gateway.rules = self
+        self._hot_sends = shared.hot_sends
 
     def _changed(self) -> None:
         """Send all through the handlers while there is a rule: the core knows of none."""
-        self._gateway.hot_sends = self._hot_sends and not (self._faults or self._delays)
+        self._shared.hot_sends = self._hot_sends and not (self._faults or self._delays)
 
     def fail(self, code: int, response: int, times: int) -> None:
         """Answer the next requests of a code with an error."""
@@ -61,7 +61,7 @@ class RequestRules:
         seconds = self._delays.get(request.code, self._delays.get(None, 0.0))
         fault = self._fault(request.code)
         if seconds:
-            self._gateway.loop.call_later(seconds, self._go_on, connection, request, fault)
+            self._shared.work.loop.call_later(seconds, self._go_on, connection, request, fault)
         elif fault is not None:
             self._go_on(connection, request, fault)
         return bool(seconds) or fault is not None
@@ -88,7 +88,7 @@ class RequestRules:
         if not connection.is_open:
             return
         if fault is None:
-            self._gateway.handle(connection, request)
+            self._handle(connection, request)
         elif fault[1] is not None:
             remark = f"a rule of the test: request {request.code} fails with {fault[1]}"
             connection.answer(request, Answer(fault[1], remark, fields=_FIELDS))

@@ -64,7 +64,8 @@ class RmqServer(Server):
         entries = [topic_entry(name, _QUEUE_NUMS) for name in topics]
         super().__init__(*served(path, **options))
         try:
-            self._rules = self.in_loop(RequestRules, self.gateway)
+            self._rules = RequestRules(self.gateway.shared, self.gateway.handle)
+            self.gateway.rules = self._rules
             self.store._registry.make(*entries)
         except BaseException:
             self.close()
@@ -179,7 +180,7 @@ class RmqServer(Server):
         """
 
         def abort() -> None:
-            for connection in list(self.gateway.connections):
+            for connection in list(self.gateway.connections.open):
                 connection.abort()
 
         self.in_loop(abort)

@@ -25,8 +25,8 @@ from rmqstore.serve.wire.objecttext import PAUSE, Entries, dumps, dumps_in_steps
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.answers import AnswerSteps
     from rmqstore.serve.network.connection import Connection
-    from rmqstore.serve.network.longanswers import AnswerSteps
 
 __all__ = ["HANDLERS", "ORDER_TOPICS", "NameServer"]
 

@@ -18,10 +18,12 @@ from rmqstore.serve.network.rotation import Rotation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.network.answers import Answers
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.network.turns import Steps
+    from rmqstore.serve.network.work import Work
     from rmqstore.serve.wire.frames import Request
+    from rmqstore.store import MessageStore
 
 __all__ = ["NewTopics", "TopicAwaited"]
 
@@ -37,16 +39,26 @@ class TopicAwaited(Exception):
 class NewTopics:
     """Parks requests until their topics are on the disk; used in the loop."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        # Called once the parked requests of a topic, its argument, have been handled.
+    def __init__(
+        self,
+        store: MessageStore,
+        work: Work,
+        answers: Answers,
+        run: Callable[[Connection, Request], object],
+    ) -> None:
+        self._store = store
+        self._work = work
+        self._answers = answers
+        self._run = run  # handles a parked request
+        # Called with a topic's name: once its parked requests have been handled; before they fail.
         self.made: Callable[[str], object] = lambda name: None
+        self.failed: Callable[[str], object] = lambda name: None
         self._entries: dict[str, TopicConfig] = {}  # not being written yet
         self._parked: dict[str, deque[tuple[Connection, Request, asyncio.Future[None]]]] = {}
         self._handled = ""  # the topic of the parked request that is handled now
         self._error: Exception | None = None  # of the write of its entry
         self._writing: asyncio.Task[None] | None = None
-        self._handling = Rotation(gateway.turns)  # by who asked first for a topic
+        self._handling = Rotation(work.turns)  # by who asked first for a topic
 
     @property
     def waiting(self) -> bool:
@@ -71,11 +83,11 @@ class NewTopics:
         # While its requests are handled: it was deleted again.
         if name not in self._parked or name == self._handled:
             self._entries[name] = entry
-        done = self._gateway.loop.create_future()
+        done = self._work.loop.create_future()
         self._parked.setdefault(name, deque()).append((connection, request, done))
-        self._gateway.answers_later(connection, request, done)
+        self._answers.later(connection, request, done)
         if self._writing is None:
-            self._writing = self._gateway.spawn(self._write())
+            self._writing = self._work.spawn(self._write())
 
     async def _write(self) -> None:
         """Enter topics as long as there are some, and handle the requests for them."""
@@ -84,7 +96,7 @@ class NewTopics:
                 entries, self._entries = self._entries, {}
                 error = None
                 try:
-                    await self._gateway.loop.run_in_executor(None, self._enter, entries)
+                    await self._work.loop.run_in_executor(None, self._enter, entries)
                 except Exception as failed:  # else its requests would never be answered
                     error = failed
                 for name in entries:
@@ -93,7 +105,7 @@ class NewTopics:
             self._writing = None
 
     def _enter(self, entries: dict[str, TopicConfig]) -> None:
-        store = self._gateway.store
+        store = self._store
         store._check_writable()
         store._registry.make(*entries.values())
 
@@ -102,12 +114,12 @@ class NewTopics:
         parked = self._parked[name]
         if error is not None:
             del self._parked[name]
-            self._gateway.produced_topics.count(name)
+            self.failed(name)
         while parked and (error is not None or name not in self._entries):
             connection, request, done = parked.popleft()
             self._handled, self._error = name, error
             try:
-                self._gateway.run(connection, request)
+                self._run(connection, request)
             finally:
                 self._handled, self._error = "", None
                 if not done.done():

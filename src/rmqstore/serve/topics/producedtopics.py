@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.files import paths
 from rmqstore.serve.sharedtable import SharedTable
-from rmqstore.serve.topics.newtopics import TopicAwaited
+from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.topics.topictable import DEFAULT_TOPIC, topic_config
 from rmqstore.services.stored import has_one_queue
 
 if TYPE_CHECKING:
+    from rmqstore.directory.registry import TopicRegistry
     from rmqstore.serve.gateway import Gateway
-    from rmqstore.serve.network.turns import Steps
+    from rmqstore.serve.network.turns import Steps, Turns
 
 __all__ = ["ProducedTopics", "config_text", "entered", "topic_for_send"]
 
@@ -29,14 +30,18 @@ _OF_GROUPS = (paths.retry_topic(""), paths.dead_letter_topic(""))
 class ProducedTopics(SharedTable[str]):
     """Shares of topics that clients have made since the start, by sends or by requests for them."""
 
+    def __init__(
+        self, registry: TopicRegistry, new_topics: NewTopics, turns: Turns, most: int
+    ) -> None:
+        self._registry = registry
+        self._new_topics = new_topics
+        super().__init__(turns, most)
+
     def _keys(self) -> tuple[str, ...]:
         return ()  # only those that are counted already
 
     def _has(self, key: str) -> int:
-        gateway = self._gateway
-        return int(
-            gateway.store._registry.get(key) is not None or gateway.new_topics.is_awaited(key)
-        )
+        return int(self._registry.get(key) is not None or self._new_topics.is_awaited(key))
 
     def _size(self) -> int:
         return self._shares.taken

@@ -1,0 +1,37 @@
+"""Accounts of a ``plain_acl.yml``, and callers of requests.
+
+Source: ``acl/plain/PlainAccessResource.java``, ``acl/common/Permission.java``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rmqstore.serve.accounts.addresses import AddressRule
+
+__all__ = ["DENY", "Account", "Caller"]
+
+DENY = 1  # Permission
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Account of an access key."""
+
+    access_key: str
+    secret_key: str
+    white: AddressRule  # addresses that need no signature
+    admin: bool = False
+    default_topic: int = DENY  # permission where none is named
+    default_group: int = DENY  # the same
+    # Permissions by topic, of groups by retry topic.
+    named: Mapping[str, int] = field(default_factory=dict)
+
+
+class Caller(NamedTuple):
+    """Identity behind a request that is answered later: the account as it was, None without one."""
+
+    host: str
+    account: Account | None = None
