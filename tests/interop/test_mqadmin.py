@@ -23,7 +23,7 @@ from interop.driver import SMALL
 from rmqstore.brokerfiles.delays import DelayTable
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
-from rmqstore.serve.gateway import Gateway, Handled
+from rmqstore.serve.network.answers import Handled
 from rmqstore.serve.network.connection import Connection
 from rmqstore.serve.settings import Settings
 from rmqstore.serve.wire.frames import Request

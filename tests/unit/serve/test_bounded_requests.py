@@ -53,7 +53,7 @@ def test_an_answer_that_is_no_frame_is_an_error(server: Server, client: Remoting
         return Answer(body=bytes(MAX_FRAME + 1))
 
     async def huge_later(connection: Any, request: Any) -> Answer:
-        return huge(gateway, connection, request)
+        return huge(connection, request)
 
     server.in_loop(server.gateway.handlers.update, {7777: huge, 7778: huge_later})
     for code in (7777, 7778):
@@ -270,7 +270,7 @@ def test_a_request_of_all_that_may_wait_is_answered() -> None:
 
         async def later(connection: Any, request: Any) -> Answer:
             await asyncio.sleep(0)
-            begun.append(gateway.connections.unanswered)
+            begun.append(server.gateway.connections.unanswered)
             return Answer()
 
         server.in_loop(server.gateway.handlers.__setitem__, 7777, later)

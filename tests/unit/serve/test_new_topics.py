@@ -148,7 +148,7 @@ def test_a_crowd_of_topics_does_not_hold_up_the_topic_of_another(
             handled.append(server.gateway.new_topics._handled)
         run(connection, request)
 
-    monkeypatch.setattr(server.gateway, "run", noting)
+    monkeypatch.setattr(server.gateway.new_topics, "_run", noting)
     monkeypatch.setattr(Connection, "owner", property(lambda self: self.peer))
     numbers = [client.send(310, {**SEND, "b": "t0"}, b"x")]
     assert gate.reached.wait(60)

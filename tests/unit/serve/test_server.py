@@ -312,7 +312,7 @@ def test_what_is_being_answered_is_answered():
         from rmqstore.serve.wire.frames import Answer
 
         begun.set()
-        await gateway.work.loop.run_in_executor(None, release.wait, LIMIT)
+        await asyncio.get_running_loop().run_in_executor(None, release.wait, LIMIT)
         return Answer(fields={"late": "yes"})
 
     server = rmqstore.serve()

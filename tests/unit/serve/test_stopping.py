@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore.serve import gateway as gateway_module
 from rmqstore.serve import server as server_module
 from rmqstore.serve.consuming import newgroups
+from rmqstore.serve.network import answers as answers_module
+from rmqstore.serve.network import connections as connections_module
 from rmqstore.serve.settings import Limits
 from rmqstore.serve.wire.frames import Answer
 from support.remoting import RemotingClient
@@ -39,7 +40,7 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a stop wait for connections that do not close until the test is hung."""
-    monkeypatch.setattr(gateway_module, "_CLOSE_SECONDS", 10.0 * LIMIT)
+    monkeypatch.setattr(connections_module, "_CLOSE_SECONDS", 10.0 * LIMIT)
     monkeypatch.setattr(server_module, "_STOP_SECONDS", 10.0 * LIMIT)
 
 
@@ -94,7 +95,7 @@ def test_clients_that_come_meanwhile() -> None:
 
     async def slow(connection: Any, request: Any) -> Answer:
         begun.set()
-        await gateway.work.loop.run_in_executor(None, release.wait, LIMIT)
+        await asyncio.get_running_loop().run_in_executor(None, release.wait, LIMIT)
         return Answer(fields={"late": "yes"})
 
     server = rmqstore.serve()
@@ -126,7 +127,7 @@ def test_clients_that_come_meanwhile() -> None:
 
 def test_answers_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are as long as one may wait for the disk."""
-    assert rmqstore.StoreConfig().sync_flush_timeout < 1000 * gateway_module._DRAIN_SECONDS
+    assert rmqstore.StoreConfig().sync_flush_timeout < 1000 * answers_module._DRAIN_SECONDS
     waited: list[float] = []
     wait = asyncio.wait
 
@@ -145,9 +146,9 @@ def test_answers_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) ->
     with RemotingClient(server.address) as client:
         client.send(7777)
         assert begun.wait(LIMIT)
-        monkeypatch.setattr(gateway_module.asyncio, "wait", wait_less)
+        monkeypatch.setattr(asyncio, "wait", wait_less)
         assert closed_in_time(server)
-        assert waited == [gateway_module._DRAIN_SECONDS]
+        assert waited == [answers_module._DRAIN_SECONDS]
         assert client.socket.recv(1) == b""
 
 

@@ -402,7 +402,7 @@ def test_producers_that_may_not_be_asked_are_passed_over_in_turns(
     stepped.store._put_half_of("t", 0, b"x", properties, born_timestamp=stepped.store.clock.now())
     [one] = stepped.store.in_doubt()
     looked: list[object] = []
-    monkeypatch.setattr(gateway, "allows", lambda caller, topic: looked.append(topic))
+    monkeypatch.setattr(gateway.access, "allows", lambda caller, topic: looked.append(topic))
 
     def ask() -> None:
         [client] = gateway.clients.producer_groups["p"].values()

@@ -199,7 +199,7 @@ def test_long_answers_of_who_does_not_read(server: Server, monkeypatch: pytest.M
         for _ in range(3):
             time.sleep(0.001)
             yield
-        built.append(gateway.connections.unread.taken)
+        built.append(server.gateway.connections.unread.taken)
         return Answer(body=bytes(MIB))
 
     server.in_loop(server.gateway.handlers.__setitem__, 7777, long)
