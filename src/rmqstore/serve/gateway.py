@@ -24,8 +24,16 @@ from rmqstore.serve.network.durable import DurableAnswers
 from rmqstore.serve.network.longanswers import LongAnswers
 from rmqstore.serve.network.ownerpool import Pools
 from rmqstore.serve.network.work import Work
+from rmqstore.serve.producing.hotsends import client_sends
+from rmqstore.serve.producing.replies import Replies
+from rmqstore.serve.producing.retrying import GiveBack
+from rmqstore.serve.producing.sending import Sends
+from rmqstore.serve.producing.transactions import Transactions
+from rmqstore.serve.topics.nameserver import NameServer
 from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
-from rmqstore.serve.topics.producedtopics import ProducedTopics
+from rmqstore.serve.topics.producedtopics import ProducedTopics, SentTopics
+from rmqstore.serve.topics.routes import Routes
+from rmqstore.serve.topics.topictable import TopicTable
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 
@@ -53,11 +61,6 @@ class Gateway:
         from rmqstore.serve.consuming.newgroups import NewGroups
         from rmqstore.serve.figures.rates import Rates
         from rmqstore.serve.handlers import HANDLERS
-        from rmqstore.serve.producing.hotsends import client_sends
-        from rmqstore.serve.producing.replies import Replies
-        from rmqstore.serve.producing.transactions import Transactions
-        from rmqstore.serve.topics.nameserver import NameServer
-        from rmqstore.serve.topics.topictable import built_in_topics
 
         self.store = store
         self.settings = settings
@@ -80,13 +83,19 @@ class Gateway:
             every=self.work.every, change=self.pools.change, remove=self.pools.remove,
             end=self.pools.end, lookups=self.pools.lookups, allows=self.access.allows,
             ask_again=self.access.ask_again, answer_to=self.answers.to,
-            answers_later=self.answers.later, warned_of_timers=set(),
+            answers_later=self.answers.later,
         )  # fmt: skip
-        self.replies = Replies()
         self.locks = Locks(store.clock.now)
-        self.transactions = Transactions(self)
+        self.topics = TopicTable(store, settings)
+        self.nameserver = NameServer(store, settings, self.topics, self.pools)
         self.new_topics = NewTopics(store, self.work, self.answers, self.run)
-        self.sends = client_sends(self)  # shared by the sends of all connections, with their counts
+        # Topics made by sends of producers, and by request (17).
+        self.produced_topics, self.asked_topics = (
+            ProducedTopics(store._registry, self.new_topics, self.work.turns, most)
+            for most in (settings.limits.topics, _ASKED_TOPICS)
+        )
+        # Shared by the sends of all connections, with their counts.
+        self.sends = client_sends(store, settings, self.new_topics, self.work)
         self.durable = DurableAnswers(store, self.work, self.sends)
         self.clients = Clients(self)
         self.new_groups = NewGroups(self)
@@ -102,21 +111,48 @@ class Gateway:
             resumed=self.holds.go_on,
             hot_sends=settings.acl is None,
         )
-        # Shares of offsets; topics made by sends of producers, and by request (17).
         self.offset_shares = OffsetShares(self)
-        self.produced_topics, self.asked_topics = (
-            ProducedTopics(store._registry, self.new_topics, self.work.turns, most)
-            for most in (settings.limits.topics, _ASKED_TOPICS)
-        )
-        self.new_topics.failed = self.produced_topics.count
-        self.distance, self.nameserver, self.rates = Distance(store), NameServer(), Rates(self)
+        self.distance, self.rates = Distance(store), Rates(self)
         self.pull_filters = PullFilters()
-        self.built_in_topics = built_in_topics(settings)
         self.handlers.update((code, partial(one, self)) for code, one in HANDLERS.items())
+        self._handle_names_and_sends()
         if settings.acl is not None:
             from rmqstore.serve.accounts.changes import AccountChanges
 
             AccountChanges(self.work, settings.acl, self._accounts_changed)
+
+    def _handle_names_and_sends(self) -> None:
+        """Add the handlers of the name server and of producers."""
+        store, settings, work = self.store, self.settings, self.work
+        sent_topics = SentTopics(self.topics, self.new_topics, self.produced_topics, settings)
+        sends = Sends(
+            store,
+            settings,
+            work,
+            sent_topics,
+            new_topics=self.new_topics,
+            durable=self.durable,
+        )
+        self.replies = Replies(
+            store, settings, work, self.access, clients=self.clients, sends=sends
+        )
+        self.transactions = Transactions(store, work, self.access, self.pools, self.clients)
+        for part in (
+            self.nameserver,
+            Routes(settings, self.topics, self.nameserver),
+            sends,
+            self.replies,
+            self.transactions,
+            GiveBack(
+                store,
+                settings,
+                work,
+                self.new_topics,
+                self.new_groups,
+                sent_back=self.rates.sent_back,
+            ),
+        ):
+            self.handlers.update(part.handlers())
 
     @property
     def accounts_version(self) -> int:  # TRANSITION

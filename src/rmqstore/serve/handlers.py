@@ -8,8 +8,6 @@ from __future__ import annotations
 from rmqstore.serve import admin
 from rmqstore.serve.consuming import clients, locks, lookups, offsets, pulling
 from rmqstore.serve.gateway import Handler
-from rmqstore.serve.producing import replies, retrying, sending, transactions
-from rmqstore.serve.topics import nameserver, routes
 
 __all__ = ["HANDLERS"]
 
@@ -19,11 +17,5 @@ HANDLERS: dict[int, Handler] = {
     **lookups.HANDLERS,
     **offsets.HANDLERS,
     **pulling.HANDLERS,
-    **replies.HANDLERS,
-    **retrying.HANDLERS,
-    **routes.HANDLERS,
-    **sending.HANDLERS,
-    **nameserver.HANDLERS,
     **admin.HANDLERS,
-    **transactions.HANDLERS,
 }

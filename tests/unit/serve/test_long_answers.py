@@ -40,7 +40,7 @@ def ask_of(stepped: Server, code: int) -> tuple[dict[str, object] | None, bytes]
             store._groups.enter(GroupConfig(f"g{number}"))
     if code == 219:
         for number in range(QUEUES):
-            stepped.gateway.nameserver.put("n", f"k{number}", "value", "owner")
+            stepped.gateway.nameserver.values.put("n", f"k{number}", "value", "owner")
     fields: dict[int, dict[str, object]] = {
         219: {"namespace": "n"},
         202: {"topic": "big"},

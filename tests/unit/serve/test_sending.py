@@ -10,8 +10,8 @@ import pytest
 
 import rmqstore
 from rmqstore.config.store_config import StoreConfig
-from rmqstore.serve.producing.batches import parts_of_batch
 from rmqstore.serve.server import Server
+from rmqstore.serve.wire.batches import parts_of_batch
 from rmqstore.serve.wire.frames import Refusal
 from support.remoting import Frame, RemotingClient
 

@@ -27,7 +27,7 @@ from rmqstore.files import paths
 from rmqstore.serve.accounts.account import DENY, Account, Caller
 from rmqstore.serve.accounts.aclresources import FREE, RESOURCES, Resource, resources_of
 from rmqstore.serve.accounts.addresses import AddressRule
-from rmqstore.serve.producing.stored_records import OF_ALL_TOPICS
+from rmqstore.serve.stored_records import OF_ALL_TOPICS
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal, Request
 

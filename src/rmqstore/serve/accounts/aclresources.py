@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore.files import paths
-from rmqstore.serve.producing.batches import parts_of_batch
-from rmqstore.serve.producing.stored_records import message_at, topic_of_message
+from rmqstore.serve.stored_records import message_at, topic_of_message
+from rmqstore.serve.wire.batches import parts_of_batch
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, json_body, number, truth
 from rmqstore.serve.wire.frames import Refusal, Request

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.directory.layout import log_directories
 from rmqstore.serve.admin.brokersettings import broker_settings
-from rmqstore.serve.topics.topictable import delay_offsets
 from rmqstore.serve.wire.codes import VERSION, RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -62,7 +61,7 @@ def runtime_info(gateway: Gateway) -> dict[str, str]:
     table["getTransferredTps"] = table["getTransferedTps"]  # 5.x's spelling
     for directory in log_directories(store.path, store.config):
         table[f"commitLogDiskRatio_{os.fspath(directory)}"] = str(disk_used_ratio(directory))
-    for level, (offset, stop) in delay_offsets(gateway).items():
+    for level, (offset, stop) in gateway.topics.delay_offsets().items():
         table[f"scheduleMessageOffset_{level}"] = f"{offset},{stop}"
     table.update(
         brokerVersion=str(VERSION),

@@ -12,25 +12,25 @@ from rmqstore.config.fields import specs_of
 from rmqstore.config.reasons import MEANINGLESS, REFUSED
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve.network.sockets import address_text
+from rmqstore.serve.topics.nameserver import NETWORK_DEFAULTS
 from rmqstore.serve.topics.topictable import DEFAULT_TOPIC
 
 if TYPE_CHECKING:
     from rmqstore.serve.gateway import Gateway
 
-__all__ = ["broker_settings", "nameserver_settings"]
+__all__ = ["broker_settings"]
 
 # Defaults of 4.9.3 for threads, pools and services that this broker does not have: tools look for
 # the keys.
 _DEFAULTS = """
-    adminBrokerThreadPoolNums=16 autoDeleteUnusedStats=false
-    brokerId=0 brokerPermission=6 brokerTopicEnable=true channelNotActiveInterval=60000
-    clientAsyncSemaphoreValue=65535 clientCallbackExecutorThreads=2
-    clientChannelMaxIdleTimeSeconds=120 clientCloseSocketIfTimeout=true
-    clientManageThreadPoolNums=32 clientManagerThreadPoolQueueCapacity=1000000
-    clientOnewaySemaphoreValue=65535 clientPooledByteBufAllocatorEnable=false
-    clientSocketRcvBufSize=0 clientSocketSndBufSize=0 clientWorkerThreads=4
-    clusterTopicEnable=true commercialBaseCount=1 commercialBigCount=1 commercialEnable=true
-    commercialTimerCount=1 commercialTransCount=1 compressedRegister=false
+    adminBrokerThreadPoolNums=16 autoDeleteUnusedStats=false brokerId=0 brokerPermission=6
+    brokerTopicEnable=true channelNotActiveInterval=60000 clientAsyncSemaphoreValue=65535
+    clientCallbackExecutorThreads=2 clientChannelMaxIdleTimeSeconds=120
+    clientCloseSocketIfTimeout=true clientManageThreadPoolNums=32
+    clientManagerThreadPoolQueueCapacity=1000000 clientOnewaySemaphoreValue=65535
+    clientPooledByteBufAllocatorEnable=false clientSocketRcvBufSize=0 clientSocketSndBufSize=0
+    clientWorkerThreads=4 clusterTopicEnable=true commercialBaseCount=1 commercialBigCount=1
+    commercialEnable=true commercialTimerCount=1 commercialTransCount=1 compressedRegister=false
     connectTimeoutMillis=3000 consumerFallbehindThreshold=17179869184
     consumerManageThreadPoolNums=32 consumerManagerThreadPoolQueueCapacity=1000000
     disableConsumeIfConsumerReadSlowly=false enableDetailStat=true
@@ -47,22 +47,11 @@ _DEFAULTS = """
     queryThreadPoolQueueCapacity=20000 registerBrokerTimeoutMills=6000
     registerNameServerPeriod=30000 rejectTransactionMessage=false
     replyThreadPoolQueueCapacity=10000 sendMessageThreadPoolNums=2
-    sendThreadPoolQueueCapacity=10000 serverAsyncSemaphoreValue=64
-    serverCallbackExecutorThreads=0 serverOnewaySemaphoreValue=256
-    serverPooledByteBufAllocatorEnable=true serverSelectorThreads=3 serverSocketBacklog=1024
-    serverSocketRcvBufSize=0 serverSocketSndBufSize=0 serverWorkerThreads=8
-    shortPollingTimeMills=1000 slaveReadEnable=false startAcceptSendRequestTimeStamp=0
-    storeReplyMessageEnable=true traceOn=true transferMsgByHeap=true
-    useEpollNativeSelector=false waitTimeMillsInHeartbeatQueue=31000
-    waitTimeMillsInPullQueue=5000 waitTimeMillsInSendQueue=200
-    waitTimeMillsInTransactionQueue=3000 writeBufferHighWaterMark=0 writeBufferLowWaterMark=0
+    sendThreadPoolQueueCapacity=10000 shortPollingTimeMills=1000 slaveReadEnable=false
+    startAcceptSendRequestTimeStamp=0 storeReplyMessageEnable=true traceOn=true
+    transferMsgByHeap=true waitTimeMillsInHeartbeatQueue=31000 waitTimeMillsInPullQueue=5000
+    waitTimeMillsInSendQueue=200 waitTimeMillsInTransactionQueue=3000
 """
-_NAMESERVER_KEYS = (
-    "serverAsyncSemaphoreValue", "serverCallbackExecutorThreads", "serverOnewaySemaphoreValue",
-    "serverPooledByteBufAllocatorEnable", "serverSelectorThreads", "serverSocketBacklog",
-    "serverSocketRcvBufSize", "serverSocketSndBufSize", "serverWorkerThreads",
-    "useEpollNativeSelector", "writeBufferHighWaterMark", "writeBufferLowWaterMark",
-)  # fmt: skip
 # Of the broker; fields of the store's configuration here.
 _OF_BROKER = frozenset(
     (
@@ -79,16 +68,12 @@ _BATCH_PUSH = "isEnableBatchPush"  # under the name of the field, not of the set
 _FOREVER = "2147483647"  # hours
 
 
-def _defaults() -> dict[str, str]:
-    return dict(pair.split("=", 1) for pair in _DEFAULTS.split())
-
-
 def broker_settings(gateway: Gateway, host: str, port: int) -> dict[str, str]:
     """Return the settings by RocketMQ's names, in its order."""
     settings = gateway.settings
-    found = _defaults()
+    found = NETWORK_DEFAULTS | dict(pair.split("=", 1) for pair in _DEFAULTS.split())
     found.update(_store_settings(gateway))
-    default = gateway.built_in_topics.get(DEFAULT_TOPIC)
+    default = gateway.topics.built_in.get(DEFAULT_TOPIC)
     if default is not None:
         found["defaultTopicQueueNums"] = str(default.write_queue_nums)
     found.update(
@@ -128,22 +113,6 @@ def _store_settings(gateway: Gateway) -> dict[str, str]:
     found.setdefault("fileReservedTime", _FOREVER)
     found.setdefault("storePathCommitLog", f"{gateway.store.path}/commitlog")
     return found
-
-
-def nameserver_settings(gateway: Gateway) -> dict[str, str]:
-    """Return the name server's settings by RocketMQ's names, in its order."""
-    defaults = _defaults()
-    found = {key: defaults[key] for key in _NAMESERVER_KEYS}
-    found.update(
-        clusterTest="false",
-        configStorePath="",
-        kvConfigPath="",
-        listenPort=str(gateway.port),
-        orderMessageEnable="true",
-        productEnvName="center",
-        serverChannelMaxIdleTimeSeconds=str(int(gateway.settings.limits.idle_seconds)),
-    )
-    return dict(sorted(found.items()))
 
 
 def _text(value: object) -> str:

@@ -13,7 +13,6 @@ from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.files import paths
 from rmqstore.serve.admin.topics import check_queues
-from rmqstore.serve.topics.topictable import topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import check_body, truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -171,7 +170,7 @@ def set_request_mode(gateway: Gateway, connection: Connection, request: Request)
     group = checked_group(str(asked.get("consumerGroup") or ""))
     if topic.startswith(paths.retry_topic("")):
         raise Refusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
-    if topic_config(gateway, topic) is None:
+    if gateway.topics.config(topic) is None:
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
     there = gateway.store._groups.get(group) or BUILT_IN_GROUPS.get(group)
     if there is None and not gateway.settings.auto_create_groups:

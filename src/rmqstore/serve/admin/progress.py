@@ -15,7 +15,6 @@ from rmqstore.serve.admin.topics import entry_of
 from rmqstore.serve.consuming.offsets import commit
 from rmqstore.serve.figures.rates import GROUP_GET_NUMS
 from rmqstore.serve.network.sockets import address_text
-from rmqstore.serve.topics.topictable import delay_offsets, has_queue, topic_config
 from rmqstore.serve.wire.codes import V5, RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -109,7 +108,7 @@ def of_group(gateway: Gateway, connection: Connection, request: Request) -> Answ
     queues = 0
     for topic in (yield from _topic_or_all(gateway, request, group)):
         yield
-        entry = topic_config(gateway, topic)
+        entry = gateway.topics.config(topic)
         if entry is None or online.knows_no_topic(gateway, group, topic):
             continue
         entries.append(entry)
@@ -141,7 +140,7 @@ def of_all_groups(gateway: Gateway, connection: Connection, request: Request) ->
     def of_topics(group: str) -> Iterator[Entries]:
         nonlocal queues
         for topic in topics_by_group.get(group, ()):
-            entry = topic_config(gateway, topic)
+            entry = gateway.topics.config(topic)
             if (
                 entry is None
                 or (only_ordered and not entry.order)
@@ -236,12 +235,12 @@ def clone(gateway: Gateway, connection: Connection, request: Request) -> AnswerS
     store = gateway.store
     for topic in (yield from _topic_or_all(gateway, request, source)):
         yield
-        if topic_config(gateway, topic) is None or (
+        if gateway.topics.config(topic) is None or (
             not offline and online.knows_no_topic(gateway, source, topic)
         ):
             continue
         for queue_id, offset in store._progress.get(topic, source).items():
-            if has_queue(gateway, topic, queue_id):
+            if gateway.topics.has_queue(topic, queue_id):
                 commit(gateway, topic, target, queue_id, offset, owner=connection.owner)
             yield
     return Answer()
@@ -264,7 +263,7 @@ def all_offsets(gateway: Gateway, connection: Connection, request: Request) -> A
 
 def all_delays(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer GET_ALL_DELAY_OFFSET: the next offset to deliver, by level."""
-    levels = delay_offsets(gateway)
+    levels = gateway.topics.delay_offsets()
     return Answer(
         body=dumps({"offsetTable": {number: offset for number, (offset, _) in levels.items()}})
     )

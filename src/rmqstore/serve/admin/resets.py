@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.admin import online
-from rmqstore.serve.topics.topictable import topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, truth
 from rmqstore.serve.wire.frames import MAX_FRAME, Answer, Refusal, Request
@@ -71,7 +70,7 @@ def _offsets(
     gateway: Gateway, topic: str, group: str, timestamp: int, force: bool
 ) -> Generator[None, None, dict[MessageQueue, int]]:
     """Return the new offset of the group in each queue; without ``force`` only backwards."""
-    entry = topic_config(gateway, topic)
+    entry = gateway.topics.config(topic)
     if entry is None:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,

@@ -14,11 +14,8 @@ from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import TopicNotFoundError
 from rmqstore.serve.admin import online
 from rmqstore.serve.topics.topictable import (
-    all_topics,
-    is_stored,
     is_system_topic,
     system_topics,
-    topic_config,
 )
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number
@@ -46,7 +43,7 @@ _UNSET = "not set any response code"  # 4.9.3 leaves it in these answers
 
 def entry_of(gateway: Gateway, topic: str) -> TopicConfig:
     """Return a topic's entry; ``Refusal`` without one."""
-    entry = topic_config(gateway, topic)
+    entry = gateway.topics.config(topic)
     if entry is None:
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
     return entry
@@ -152,7 +149,7 @@ async def clean_unused(gateway: Gateway, connection: Connection, request: Reques
 
 def all_configs(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_ALL_TOPIC_CONFIG."""
-    table = Entries((entry.topic_name, entry.to_json()) for entry in all_topics(gateway))
+    table = Entries((entry.topic_name, entry.to_json()) for entry in gateway.topics.all())
     # Without the registry's lock, which a deletion holds until the files are gone.
     body = Entries(gateway.store._registry._table.json_of(table).items())
     return Answer(fields={}, body=(yield from dumps_in_steps(body)))
@@ -161,7 +158,7 @@ def all_configs(gateway: Gateway, connection: Connection, request: Request) -> A
 def one_config(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer GET_TOPIC_CONFIG of 5.x: an entry, without attributes, which 4.9.3 does not have."""
     topic = topic_of(request)
-    entry = topic_config(gateway, topic)
+    entry = gateway.topics.config(topic)
     if entry is None:
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
     return Answer(body=dumps({"attributes": {}} | entry.to_json()))
@@ -201,7 +198,7 @@ def queue_units(gateway: Gateway, connection: Connection, request: Request) -> A
     group = request.fields.get("consumerGroup")
     store = gateway.store
     first, stop = store._bounds(topic, queue_id) or (0, 0)
-    if not is_stored(gateway, topic, queue_id):
+    if not gateway.topics.is_stored(topic, queue_id):
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
     if not first <= index < stop:
         return Answer(remark=f"Index {index} of {queue_id}@{topic} is not exist!")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqstore.files import paths
 from rmqstore.serve.accounts.aclresources import Resource, topic_resource
 from rmqstore.serve.shares import Owners, Shares
-from rmqstore.serve.topics.topictable import has_queue
 from rmqstore.serve.wire.codes import RequestCode
 from rmqstore.serve.wire.fields import INT_MAX, json_body_in_steps, refused
 from rmqstore.serve.wire.frames import Answer, Request
@@ -200,7 +199,7 @@ def lock_batch(gateway: Gateway, connection: Connection, request: Request) -> An
         yield from gateway.locks.make_room(group, connection.owner)
         if (
             queue.broker == gateway.settings.broker
-            and has_queue(gateway, queue.topic, queue.queue_id)
+            and gateway.topics.has_queue(queue.topic, queue.queue_id)
             and gateway.locks.lock(group, [queue], client_id, connection.owner, connection.caller)
         ):
             locked.append(

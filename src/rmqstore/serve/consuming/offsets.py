@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from rmqstore.brokerfiles.offsets import check_names
 from rmqstore.errors import StoreError
 from rmqstore.serve.sharedtable import SharedTable
-from rmqstore.serve.topics.topictable import has_queue, topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -55,7 +54,7 @@ class OffsetShares(SharedTable[tuple[str, str]]):
         """Remove the offsets of queues that are not there."""
         for topic, group in self._progress.names():
             for queue_id in self._progress.get(topic, group):
-                if not has_queue(self._gateway, topic, queue_id):
+                if not self._gateway.topics.has_queue(topic, queue_id):
                     self._progress.forget_queue(topic, group, queue_id)
                 yield
 
@@ -92,7 +91,7 @@ def update_offset(gateway: Gateway, connection: Connection, request: Request) ->
     group, topic, queue_id = group_of(request), topic_of(request), number(request, "queueId")
     offset = _long(request, "commitOffset")
     store = gateway.store
-    if topic_config(gateway, topic) is None and not store._knows_topic(topic):
+    if gateway.topics.config(topic) is None and not store._knows_topic(topic):
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
     if queue_id < 0:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"queueId must be 0 or more, got {queue_id}")
@@ -106,7 +105,7 @@ def commit(
 ) -> None:
     """Set a group's offset in a queue; ``Refusal`` if it is missing or there are too many."""
     progress = gateway.store._progress
-    if not has_queue(gateway, topic, queue_id):
+    if not gateway.topics.has_queue(topic, queue_id):
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the topic {topic} has no queue {queue_id}")
     if queue_id not in progress.table.get((topic, group), ()):
         try:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from rmqstore.errors import FilterError
 from rmqstore.serve.consuming.offsets import commit
 from rmqstore.serve.consuming.subscriptions import TAG, unsupported
-from rmqstore.serve.topics.topictable import topic_config
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -112,7 +111,7 @@ def _checked(gateway: Gateway, connection: Connection, pull: PullRequest) -> Pul
         raise _refused(
             ResponseCode.NO_PERMISSION, f"subscription group no permission, {pull.group}"
         )
-    topic = topic_config(gateway, pull.topic)
+    topic = gateway.topics.config(pull.topic)
     if topic is None:
         raise _refused(
             ResponseCode.TOPIC_NOT_EXIST,

@@ -15,7 +15,10 @@ from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, OP_TOPIC, SCHED
 
 if TYPE_CHECKING:
     from rmqstore.brokerfiles.topics import TopicConfig
-    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.network.work import Work
+    from rmqstore.serve.settings import Settings
+    from rmqstore.serve.topics.newtopics import NewTopics
+    from rmqstore.store import MessageStore
 
 __all__ = ["client_queues", "client_sends"]
 
@@ -42,26 +45,27 @@ def client_queues(entry: TopicConfig | None) -> int:
     return max(entry.read_queue_nums, entry.write_queue_nums)
 
 
-def client_sends(gateway: Gateway) -> ClientSends:
+def client_sends(
+    store: MessageStore, settings: Settings, new_topics: NewTopics, work: Work
+) -> ClientSends:
     """Return the state shared by the core's sends, which follows the topics of the store."""
-    store = gateway.store
     registry = store._registry
-    sends = ClientSends(store, gateway.settings.cluster, gateway.settings.region)
+    sends = ClientSends(store, settings.cluster, settings.region)
     sends.offsets = store._progress.table
 
     changing = threading.Lock()
 
     def changed(name: str, _entry: TopicConfig | None = None) -> None:
-        if not paths.is_topic_name(name) or gateway.new_topics.is_awaited(name):
+        if not paths.is_topic_name(name) or new_topics.is_awaited(name):
             return  # parked requests are stored first
         with changing:  # read within it: the last one to set it has read the newest
             if not store.closed:
                 sends.set_topic(name, client_queues(registry.get(name)))
 
-    gateway.new_topics.made = changed
+    new_topics.made = changed
     with registry.lock:
         registry.watchers.append(changed)
         for entry in registry:
             changed(entry.topic_name, entry)
-    gateway.closing.append(lambda: registry.watchers.remove(changed))
+    work.closing.append(lambda: registry.watchers.remove(changed))
     return sends

@@ -18,9 +18,9 @@ from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import PutError, StoreClosedError, StoreError, StoreFailedError
 from rmqstore.files import paths
-from rmqstore.serve.producing.batches import ILLEGAL, parse_properties, parts_of_batch
 from rmqstore.serve.topics.newtopics import TopicAwaited
-from rmqstore.serve.topics.producedtopics import config_text, entered, topic_for_send
+from rmqstore.serve.topics.producedtopics import config_text
+from rmqstore.serve.wire.batches import ILLEGAL, parse_properties, parts_of_batch
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text, truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -36,11 +36,16 @@ from rmqstore.types import PutStatus
 
 if TYPE_CHECKING:
     from rmqstore._core import PutResult
-    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.network.answers import Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.durable import DurableAnswers
+    from rmqstore.serve.network.work import Work
+    from rmqstore.serve.settings import Settings
+    from rmqstore.serve.topics.newtopics import NewTopics
+    from rmqstore.serve.topics.producedtopics import SentTopics
+    from rmqstore.store import MessageStore
 
-__all__ = ["HANDLERS", "Sent", "parse_send", "properties_of", "refusal_of",
-           "store_plain", "topic_of_send"]  # fmt: skip
+__all__ = ["Sends", "Sent", "parse_send", "properties_of", "refusal_of"]
 
 _V3_4_9 = 121  # MQVersion: from it on the request's maxReconsumeTimes counts
 _MAX_PROPERTIES = 200 << 10  # characters; what is stored is bounded by the store
@@ -146,58 +151,6 @@ def parse_send(request: Request) -> Sent:
     )
 
 
-def send(gateway: Gateway, connection: Connection, request: Request) -> Answer | None:
-    """Answer SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
-    fields = {"MSG_REGION": gateway.settings.region, "TRACE_ON": "true"}
-    try:
-        sent = parse_send(request)
-        entry = topic_of_send(gateway, connection, sent)
-        if not sent.batch:
-            entry = _retries_exhausted(gateway, connection, sent, entry)
-        if entry.topic_filter_type == "MULTI_TAG":
-            sent.sys_flag |= _MULTI_TAGS
-        sent.sys_flag &= 0x7FFFFFFF
-        if sent.batch:
-            done, ids = _store_batch(gateway, connection, sent)
-        else:
-            done = _store_one(gateway, connection, sent)
-            ids = done.msg_id
-    except (Refusal, StoreError) as error:
-        answer = error.answer if isinstance(error, Refusal) else refusal_of(error)
-        if answer.remark == _UNKNOWN:
-            gateway.log.warning("a message is not stored: %s", error)
-        answer.fields = fields
-        return answer
-    return answer_when_stored(gateway, connection, sent, done=done, ids=ids, fields=fields)
-
-
-def answer_when_stored(
-    gateway: Gateway,
-    connection: Connection,
-    sent: Sent,
-    *,
-    done: PutResult,
-    ids: str,
-    fields: dict[str, str],
-) -> Answer | None:
-    """Answer with the place of a message, with synchronous flush once it is on the disk."""
-    fields |= {
-        "msgId": ids,
-        "queueId": str(sent.asked_queue),
-        "queueOffset": str(done.queue_offset),
-    }
-    answer = Answer(fields=fields)
-    if gateway.store.config.flush_disk_type != "SYNC_FLUSH":
-        return answer
-    if not sent.waits:
-        gateway.durable.ask()
-        return answer
-
-    # For a batch the last one: the disk may have only the first records of it.
-    connection.answer_durable(sent.request, answer, int(ids[-_OFFSET_DIGITS:], 16) + 1)
-    return None
-
-
 def refusal_of(error: StoreError) -> Answer:
     """Return the answer to a message that the store has rejected."""
     status = error.status if isinstance(error, PutError) else None
@@ -210,208 +163,271 @@ def refusal_of(error: StoreError) -> Answer:
     return Answer(code, remark)
 
 
-# Checks
+class Sends:
+    """Sends of producers that the core has not taken from their frames."""
 
+    def __init__(
+        self,
+        store: MessageStore,
+        settings: Settings,
+        work: Work,
+        topics: SentTopics,
+        *,
+        new_topics: NewTopics,
+        durable: DurableAnswers,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._log = work.log
+        self._topics = topics
+        self._new_topics = new_topics
+        self._durable = durable
+        self._warned: set[str] = set()  # clients with arbitrary delays
 
-def topic_of_send(gateway: Gateway, connection: Connection, sent: Sent) -> TopicConfig:
-    """Return the topic of a message, made if allowed; set the queue if the broker picks it."""
-    if sent.topic == SCHEDULE_TOPIC:
-        raise Refusal(
-            ResponseCode.NO_PERMISSION, f"Sending message to topic[{sent.topic}] is forbidden."
-        )
-    entry = topic_for_send(
-        gateway,
-        connection.owner,
-        sent.topic,
-        sent.default_topic,
-        sent.default_queue_nums,
-        unit=sent.unit_mode,
-    )
-    if entry is None:
-        raise Refusal(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{sent.topic}] not exist, apply first please!",
-            faq=True,
-        )
-    if sent.queue_id >= max(entry.write_queue_nums, entry.read_queue_nums):
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"request queueId[{sent.queue_id}] is illegal, {config_text(entry)} "
-            f"Producer: {connection.peer}",
-        )
-    if sent.queue_id < 0:
-        if entry.write_queue_nums <= 0:
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send,
+        }
+
+    def send(self, connection: Connection, request: Request) -> Answer | None:
+        """Answer SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
+        fields = {"MSG_REGION": self._settings.region, "TRACE_ON": "true"}
+        try:
+            sent = parse_send(request)
+            entry = self.topic_of(connection, sent)
+            if not sent.batch:
+                entry = self._retries_exhausted(connection, sent, entry)
+            if entry.topic_filter_type == "MULTI_TAG":
+                sent.sys_flag |= _MULTI_TAGS
+            sent.sys_flag &= 0x7FFFFFFF
+            if sent.batch:
+                done, ids = self._store_batch(connection, sent)
+            else:
+                done = self._store_one(connection, sent)
+                ids = done.msg_id
+        except (Refusal, StoreError) as error:
+            answer = error.answer if isinstance(error, Refusal) else refusal_of(error)
+            if answer.remark == _UNKNOWN:
+                self._log.warning("a message is not stored: %s", error)
+            answer.fields = fields
+            return answer
+        return self._answer_when_stored(connection, sent, done=done, ids=ids, fields=fields)
+
+    def _answer_when_stored(
+        self,
+        connection: Connection,
+        sent: Sent,
+        *,
+        done: PutResult,
+        ids: str,
+        fields: dict[str, str],
+    ) -> Answer | None:
+        """Answer with the place of a message, with synchronous flush once it is on the disk."""
+        fields |= {
+            "msgId": ids,
+            "queueId": str(sent.asked_queue),
+            "queueOffset": str(done.queue_offset),
+        }
+        answer = Answer(fields=fields)
+        if self._store.config.flush_disk_type != "SYNC_FLUSH":
+            return answer
+        if not sent.waits:
+            self._durable.ask()
+            return answer
+
+        # For a batch the last one: the disk may have only the first records of it.
+        connection.answer_durable(sent.request, answer, int(ids[-_OFFSET_DIGITS:], 16) + 1)
+        return None
+
+    # Checks
+
+    def topic_of(self, connection: Connection, sent: Sent) -> TopicConfig:
+        """Return the topic of a message, made if allowed; set the queue if the broker picks it."""
+        if sent.topic == SCHEDULE_TOPIC:
             raise Refusal(
-                ResponseCode.SYSTEM_ERROR, f"topic[{sent.topic}] has no queue to write to"
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{sent.topic}] is forbidden."
             )
-        sent.asked_queue = sent.queue_id = random.randrange(entry.write_queue_nums)
-    return entered(gateway, entry)
-
-
-def _retries_exhausted(
-    gateway: Gateway, connection: Connection, sent: Sent, entry: TopicConfig
-) -> TopicConfig:
-    """Turn a message after too many retries into a dead letter."""
-    prefix = paths.retry_topic("")
-    if not sent.topic.startswith(prefix):
-        return entry
-    name = checked_group(sent.topic[len(prefix) :])
-    group = gateway.store._groups.get(name)
-    if group is None:
-        if not gateway.settings.auto_create_groups:
+        entry = self._topics.for_send(
+            connection.owner,
+            sent.topic,
+            sent.default_topic,
+            sent.default_queue_nums,
+            unit=sent.unit_mode,
+        )
+        if entry is None:
             raise Refusal(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {name} ",
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{sent.topic}] not exist, apply first please!",
                 faq=True,
             )
-        group = GroupConfig(name)
-    most = group.retry_max_times
-    if sent.request.version >= _V3_4_9 and sent.max_reconsume_times is not None:
-        most = sent.max_reconsume_times
-    if sent.reconsume_times < most:
-        return entry
-    sent.topic, sent.queue_id = paths.dead_letter_topic(name), 0
-    if "DELAY" in sent.properties:  # dead letters do not wait
-        sent.properties["DELAY"] = "0"
-    dead = topic_for_send(gateway, connection.owner, sent.topic, "", 1, unit=False)
-    if dead is None:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"topic[{sent.topic}] not exist")
-    return dead
+        if sent.queue_id >= max(entry.write_queue_nums, entry.read_queue_nums):
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{sent.queue_id}] is illegal, {config_text(entry)} "
+                f"Producer: {connection.peer}",
+            )
+        if sent.queue_id < 0:
+            if entry.write_queue_nums <= 0:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR, f"topic[{sent.topic}] has no queue to write to"
+                )
+            sent.asked_queue = sent.queue_id = random.randrange(entry.write_queue_nums)
+        return self._topics.entered(entry)
 
+    def _retries_exhausted(
+        self, connection: Connection, sent: Sent, entry: TopicConfig
+    ) -> TopicConfig:
+        """Turn a message after too many retries into a dead letter."""
+        prefix = paths.retry_topic("")
+        if not sent.topic.startswith(prefix):
+            return entry
+        name = checked_group(sent.topic[len(prefix) :])
+        group = self._store._groups.get(name)
+        if group is None:
+            if not self._settings.auto_create_groups:
+                raise Refusal(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"subscription group not exist, {name} ",
+                    faq=True,
+                )
+            group = GroupConfig(name)
+        most = group.retry_max_times
+        if sent.request.version >= _V3_4_9 and sent.max_reconsume_times is not None:
+            most = sent.max_reconsume_times
+        if sent.reconsume_times < most:
+            return entry
+        sent.topic, sent.queue_id = paths.dead_letter_topic(name), 0
+        if "DELAY" in sent.properties:  # dead letters do not wait
+            sent.properties["DELAY"] = "0"
+        dead = self._topics.for_send(connection.owner, sent.topic, "", 1, unit=False)
+        if dead is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"topic[{sent.topic}] not exist")
+        return dead
 
-# Storing
+    # Storing
 
+    def _store_one(self, connection: Connection, sent: Sent) -> PutResult:
+        """Store one message: plain, delayed, or half."""
+        properties = sent.properties
+        if not _TIMERS.isdisjoint(properties):
+            self._warn_of_timer(connection, sent)
+        properties["CLUSTER"] = self._settings.cluster
+        if properties.get("TRAN_MSG", "").lower() == "true":
+            return self._store_half(connection, sent)
+        level = self._delay_level(sent)
+        if level > 0:
+            return self._store_delayed(connection, sent, level)
+        kept = {name: value for name, value in properties.items() if name != "WAIT"}
+        return self.store_plain(connection, sent, Place(sent.topic, sent.queue_id), kept)
 
-def _store_one(gateway: Gateway, connection: Connection, sent: Sent) -> PutResult:
-    """Store one message: plain, delayed, or half."""
-    properties = sent.properties
-    if not _TIMERS.isdisjoint(properties):
-        _warn_of_timer(gateway, connection, sent)
-    properties["CLUSTER"] = gateway.settings.cluster
-    if properties.get("TRAN_MSG", "").lower() == "true":
-        return _store_half(gateway, connection, sent)
-    level = _delay_level(gateway, sent)
-    if level > 0:
-        return _store_delayed(gateway, connection, sent, level)
-    kept = {name: value for name, value in properties.items() if name != "WAIT"}
-    return store_plain(gateway, connection, sent, Place(sent.topic, sent.queue_id), kept)
+    def _warn_of_timer(self, connection: Connection, sent: Sent) -> None:
+        """Warn, once a client, that 4.9.3 has no arbitrary delays: no message waits for one."""
+        client = connection.client_id or connection.peer  # one without heartbeats has no id
+        warned = self._warned
+        if client not in warned:
+            if len(warned) >= _MOST_WARNED:
+                warned.clear()
+            warned.add(client)
+            self._log.warning(
+                "%s (%s): a message to %s does not wait for its arbitrary delay (%s): those are of "
+                "5.x, 4.9.3 has delay levels",
+                connection.peer, sent.producer_group, sent.topic, ", ".join(sorted(_TIMERS)),
+            )  # fmt: skip
 
+    def store_plain(
+        self,
+        connection: Connection,
+        sent: Sent,
+        place: Place,
+        properties: dict[str, str],
+        *,
+        sys_flag: int | None = None,
+    ) -> PutResult:
+        """Store a message at a place, without waiting for the disk."""
+        return self._store._put_stored(
+            *place,
+            bytes(sent.request.body),
+            properties_text(properties),
+            flag=sent.flag,
+            sys_flag=sent.sys_flag if sys_flag is None else sys_flag,
+            born_timestamp=sent.born_timestamp,
+            born_host=connection.peer,
+            store_host=connection.store_host,
+            reconsume_times=sent.reconsume_times,
+            wait=False,
+        )
 
-def _warn_of_timer(gateway: Gateway, connection: Connection, sent: Sent) -> None:
-    """Warn, once a client, that 4.9.3 has no arbitrary delays: no message waits for one."""
-    client = connection.client_id or connection.peer  # one without heartbeats has no id
-    warned = gateway.warned_of_timers
-    if client not in warned:
-        if len(warned) >= _MOST_WARNED:
-            warned.clear()
-        warned.add(client)
-        gateway.log.warning(
-            "%s (%s): a message to %s does not wait for its arbitrary delay (%s): those are of "
-            "5.x, 4.9.3 has delay levels",
-            connection.peer, sent.producer_group, sent.topic, ", ".join(sorted(_TIMERS)),
-        )  # fmt: skip
+    def _delay_level(self, sent: Sent) -> int:
+        """Return the delay level of a message, 0 without one."""
+        value = sent.properties.get("DELAY")
+        if value is None or sent.sys_flag & _TRANSACTION_BITS in (0x4, 0xC):
+            return 0
+        digits = value[1:] if value[:1] in ("+", "-") else value
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f'For input string: "{value}"')
+        return min(int(value), len(self._store.config.message_delay_level.split()))
 
+    def _store_delayed(self, connection: Connection, sent: Sent, level: int) -> PutResult:
+        """Store a delayed message; as with a broker its WAIT stays.
 
-def store_plain(
-    gateway: Gateway,
-    connection: Connection,
-    sent: Sent,
-    place: Place,
-    properties: dict[str, str],
-    *,
-    sys_flag: int | None = None,
-) -> PutResult:
-    """Store a message at a place, without waiting for the disk."""
-    return gateway.store._put_stored(
-        *place,
-        bytes(sent.request.body),
-        properties_text(properties),
-        flag=sent.flag,
-        sys_flag=sent.sys_flag if sys_flag is None else sys_flag,
-        born_timestamp=sent.born_timestamp,
-        born_host=connection.peer,
-        store_host=connection.store_host,
-        reconsume_times=sent.reconsume_times,
-        wait=False,
-    )
+        A broker accepts one for the topic of half messages, and drops it when it is due.
+        """
+        if sent.topic == HALF_TOPIC:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)
+        if not self._store._knows_topic(SCHEDULE_TOPIC):
+            self._new_topics.check(SCHEDULE_TOPIC)
+            queue_nums = made_queue_nums(SCHEDULE_TOPIC, 0)
+            raise TopicAwaited(TopicConfig(SCHEDULE_TOPIC, queue_nums, queue_nums))
+        properties = sent.properties | {
+            "DELAY": str(level),
+            "REAL_TOPIC": sent.topic,
+            "REAL_QID": str(sent.queue_id),
+        }
+        return self.store_plain(connection, sent, Place(SCHEDULE_TOPIC, level - 1), properties)
 
+    def _store_half(self, connection: Connection, sent: Sent) -> PutResult:
+        """Store a half message, which nobody reads until its transaction is committed."""
+        self._topics.for_send(connection.owner, HALF_TOPIC, "", 1, unit=False)
+        return self._store._put_half_of(
+            sent.topic,
+            sent.queue_id,
+            bytes(sent.request.body),
+            sent.properties,
+            flag=sent.flag,
+            sys_flag=sent.sys_flag,
+            born_timestamp=sent.born_timestamp,
+            born_host=connection.peer,
+            store_host=connection.store_host,
+            reconsume_times=sent.reconsume_times,
+        )
 
-def _delay_level(gateway: Gateway, sent: Sent) -> int:
-    """Return the delay level of a message, 0 without one."""
-    value = sent.properties.get("DELAY")
-    if value is None or sent.sys_flag & _TRANSACTION_BITS in (0x4, 0xC):
-        return 0
-    digits = value[1:] if value[:1] in ("+", "-") else value
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f'For input string: "{value}"')
-    return min(int(value), len(gateway.store.config.message_delay_level.split()))
-
-
-def _store_delayed(gateway: Gateway, connection: Connection, sent: Sent, level: int) -> PutResult:
-    """Store a delayed message; as with a broker its WAIT stays.
-
-    A broker accepts one for the topic of half messages, and drops it when it is due.
-    """
-    if sent.topic == HALF_TOPIC:
-        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)
-    if not gateway.store._knows_topic(SCHEDULE_TOPIC):
-        gateway.new_topics.check(SCHEDULE_TOPIC)
-        queue_nums = made_queue_nums(SCHEDULE_TOPIC, 0)
-        raise TopicAwaited(TopicConfig(SCHEDULE_TOPIC, queue_nums, queue_nums))
-    properties = sent.properties | {
-        "DELAY": str(level),
-        "REAL_TOPIC": sent.topic,
-        "REAL_QID": str(sent.queue_id),
-    }
-    return store_plain(gateway, connection, sent, Place(SCHEDULE_TOPIC, level - 1), properties)
-
-
-def _store_half(gateway: Gateway, connection: Connection, sent: Sent) -> PutResult:
-    """Store a half message, which nobody reads until its transaction is committed."""
-    topic_for_send(gateway, connection.owner, HALF_TOPIC, "", 1, unit=False)
-    return gateway.store._put_half_of(
-        sent.topic,
-        sent.queue_id,
-        bytes(sent.request.body),
-        sent.properties,
-        flag=sent.flag,
-        sys_flag=sent.sys_flag,
-        born_timestamp=sent.born_timestamp,
-        born_host=connection.peer,
-        store_host=connection.store_host,
-        reconsume_times=sent.reconsume_times,
-    )
-
-
-def _store_batch(gateway: Gateway, connection: Connection, sent: Sent) -> tuple[PutResult, str]:
-    """Store the messages of a batch side by side, or none; return their ids as well."""
-    most = gateway.store.config.max_message_size
-    if len(sent.request.body) > most:
-        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)  # the records are larger still
-    cluster = f"CLUSTER\1{gateway.settings.cluster}"
-    rows = [
-        (body, f"{own}{'' if not own or own.endswith(chr(2)) else chr(2)}{cluster}", flag)
-        for body, own, flag in parts_of_batch(bytes(sent.request.body), most)
-    ]
-    if any(_TIMER in own and not _TIMERS.isdisjoint(parse_properties(own)) for _, own, _ in rows):
-        _warn_of_timer(gateway, connection, sent)
-    done, offsets = gateway.store._put_stored_batch(
-        sent.topic,
-        sent.queue_id,
-        rows,
-        sys_flag=sent.sys_flag,
-        born_timestamp=sent.born_timestamp,
-        born_host=connection.peer,
-        store_host=connection.store_host,
-        reconsume_times=sent.reconsume_times,
-        wait=False,
-    )
-    address = done.msg_id[:-_OFFSET_DIGITS]
-    return done, ",".join(f"{address}{offset:016X}" for offset in offsets)
-
-
-HANDLERS: dict[int, Handler] = {
-    RequestCode.SEND_MESSAGE: send,
-    RequestCode.SEND_MESSAGE_V2: send,
-    RequestCode.SEND_BATCH_MESSAGE: send,
-}
+    def _store_batch(self, connection: Connection, sent: Sent) -> tuple[PutResult, str]:
+        """Store the messages of a batch side by side, or none; return their ids as well."""
+        most = self._store.config.max_message_size
+        if len(sent.request.body) > most:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)  # the records are larger still
+        cluster = f"CLUSTER\1{self._settings.cluster}"
+        rows = [
+            (body, f"{own}{'' if not own or own.endswith(chr(2)) else chr(2)}{cluster}", flag)
+            for body, own, flag in parts_of_batch(bytes(sent.request.body), most)
+        ]
+        if any(
+            _TIMER in own and not _TIMERS.isdisjoint(parse_properties(own)) for _, own, _ in rows
+        ):
+            self._warn_of_timer(connection, sent)
+        done, offsets = self._store._put_stored_batch(
+            sent.topic,
+            sent.queue_id,
+            rows,
+            sys_flag=sent.sys_flag,
+            born_timestamp=sent.born_timestamp,
+            born_host=connection.peer,
+            store_host=connection.store_host,
+            reconsume_times=sent.reconsume_times,
+            wait=False,
+        )
+        address = done.msg_id[:-_OFFSET_DIGITS]
+        return done, ",".join(f"{address}{offset:016X}" for offset in offsets)

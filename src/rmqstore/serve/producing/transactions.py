@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.errors import PutError
 from rmqstore.serve.accounts.aclresources import topic_resource
-from rmqstore.serve.producing.stored_records import message_at, topic_of_message
+from rmqstore.serve.stored_records import message_at, topic_of_message
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import LONG_MAX, number, text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
@@ -29,12 +29,17 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from rmqstore._core import Message
-    from rmqstore.serve.gateway import Gateway, Handled, Handler
+    from rmqstore.serve.accounts.access import Access
+    from rmqstore.serve.consuming.clients import Clients
+    from rmqstore.serve.network.answers import Handled, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.ownerpool import Pools
     from rmqstore.serve.network.turns import Steps
+    from rmqstore.serve.network.work import Work
     from rmqstore.services.transaction import InDoubt
+    from rmqstore.store import MessageStore
 
-__all__ = ["HANDLERS", "Transactions", "check_body"]
+__all__ = ["Transactions", "check_body"]
 
 _COMMIT = 8  # MessageSysFlag: TRANSACTION_COMMIT_TYPE
 _ROLLBACK = 12
@@ -63,20 +68,46 @@ _REMARKS = {
 class Transactions:
     """Ends transactions, and asks producers about open ones."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(
+        self, store: MessageStore, work: Work, access: Access, pools: Pools, clients: Clients
+    ) -> None:
+        self._store = store
+        self._work = work
+        self._access = access
+        self._pools = pools
+        self._clients = clients
         self._turn = 0
         self._closed = False
         self._room = threading.BoundedSemaphore(_MAX_ASKED)
-        gateway.store._ask_producers_by(self._ask)
-        gateway.closing.append(self.close)
+        store._ask_producers_by(self._ask)
+        work.closing.append(self.close)
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {RequestCode.END_TRANSACTION: self.end}
 
     def close(self) -> None:
         """Stop asking producers."""
         self._closed = True
-        self._gateway.store._ask_producers_by(None)
+        self._store._ask_producers_by(None)
 
-    def end(
+    def end(self, connection: Connection, request: Request) -> Handled:
+        """Answer END_TRANSACTION; an unknown outcome gets no answer."""
+        end = number(request, "commitOrRollback")
+        if end not in (_COMMIT, _ROLLBACK):
+            return None
+        group = text(request, "producerGroup")
+        offset = number(request, "commitLogOffset", least=0, most=LONG_MAX)
+        half = message_at(self._store, offset)
+        if half is None or half.topic != HALF_TOPIC:
+            raise _wrong("Find prepared transaction message failed")
+        if half.properties.get("PGROUP") != group:
+            raise _wrong("The producer group wrong")
+        if half.queue_offset != number(request, "tranStateTableOffset", most=LONG_MAX):
+            raise _wrong("The transaction state table offset wrong")
+        return self._end(connection, request, half, commit=end == _COMMIT)
+
+    def _end(
         self, connection: Connection, request: Request, half: Message, *, commit: bool
     ) -> Handled:
         """End a transaction; a second time nothing happens.
@@ -84,11 +115,11 @@ class Transactions:
         In this thread, where nothing has to be searched for, no topic to be made, and no other
         thread ends one.
         """
-        store = self._gateway.store
+        store = self._store
         queue_id, offset = half.queue_id, half.queue_offset
         # Two messages without a key may be equal and no copies of each other.
         key = None if half.uniq_key is None else copy_key(half, half.properties)
-        end = partial(self._end, queue_id, offset, key, commit)
+        end = partial(self._end_half, queue_id, offset, key, commit)
         written = (OP_TOPIC, topic_of_message(half)) if commit else (OP_TOPIC,)
         if all(map(store._knows_topic, written)) and store._half_lock.acquire(blocking=False):
             try:
@@ -96,13 +127,13 @@ class Transactions:
                     return end()
             finally:
                 store._half_lock.release()
-        return self._gateway.end(connection, request, end)
+        return self._pools.end(connection, request, end)
 
-    def _end(
+    def _end_half(
         self, queue_id: int, offset: int, key: tuple[object, ...] | None, commit: bool
     ) -> Answer:
         try:
-            self._gateway.store._end_half(
+            self._store._end_half(
                 queue_id, offset, commit=commit, may_have_ended=True, copy_of=key, wait=False
             )
         except PutError as error:
@@ -117,12 +148,12 @@ class Transactions:
             if self._closed:
                 return
         try:
-            self._gateway.loop.call_soon_threadsafe(self._send, one)
+            self._work.loop.call_soon_threadsafe(self._send, one)
         except RuntimeError:  # the loop is closed
             self._room.release()
 
     def _send(self, one: InDoubt) -> None:
-        self._gateway.turns.begin(self._sent(one))
+        self._work.turns.begin(self._sent(one))
 
     def _sent(self, one: InDoubt) -> Steps:
         try:
@@ -135,7 +166,7 @@ class Transactions:
         assert half is not None  # unreadable half messages are not checked
         producer = yield from self._producer(one.producer_group, half)
         if producer is None:
-            self._gateway.log.info(
+            self._work.log.info(
                 "no producer of group %s can be asked for %s", one.producer_group, half.msg_id
             )
             return
@@ -154,7 +185,7 @@ class Transactions:
         With accounts it may write to the topic: anybody can join the group, and the check carries
         the message.
         """
-        clients = self._gateway.clients.producers(group)
+        clients = self._clients.producers(group)
         resource = topic_resource(topic_of_message(half), written=True)
         self._turn += 1
         tries = 0
@@ -162,7 +193,7 @@ class Transactions:
             client = clients[(self._turn + further) % len(clients)]
             if further % _PRODUCERS_STEP == _PRODUCERS_STEP - 1:
                 yield
-            if not self._gateway.allows(client.caller, resource):
+            if not self._access.allows(client.caller, resource):
                 continue
             if client.connection.is_writable:
                 return client.connection
@@ -179,25 +210,5 @@ def check_body(half: Message) -> bytes:
     return real_record(half, real_place(properties), properties)
 
 
-def end_transaction(gateway: Gateway, connection: Connection, request: Request) -> Handled:
-    """Answer END_TRANSACTION; an unknown outcome gets no answer."""
-    end = number(request, "commitOrRollback")
-    if end not in (_COMMIT, _ROLLBACK):
-        return None
-    group = text(request, "producerGroup")
-    offset = number(request, "commitLogOffset", least=0, most=LONG_MAX)
-    half = message_at(gateway.store, offset)
-    if half is None or half.topic != HALF_TOPIC:
-        raise _wrong("Find prepared transaction message failed")
-    if half.properties.get("PGROUP") != group:
-        raise _wrong("The producer group wrong")
-    if half.queue_offset != number(request, "tranStateTableOffset", most=LONG_MAX):
-        raise _wrong("The transaction state table offset wrong")
-    return gateway.transactions.end(connection, request, half, commit=end == _COMMIT)
-
-
 def _wrong(remark: str) -> Refusal:
     return Refusal(ResponseCode.SYSTEM_ERROR, remark)
-
-
-HANDLERS: dict[int, Handler] = {RequestCode.END_TRANSACTION: end_transaction}

@@ -16,18 +16,66 @@ from rmqstore.services import stored
 from rmqstore.services.stored import SCHEDULE_TOPIC, SYSTEM_TOPICS, made_queue_nums
 
 if TYPE_CHECKING:
-    from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.settings import Settings
+    from rmqstore.store import MessageStore
 
-__all__ = ["DEFAULT_TOPIC", "all_topics", "built_in_topics", "delay_offsets", "has_queue",
-           "is_stored", "is_system_topic", "system_topics", "topic_config"]  # fmt: skip
+__all__ = ["DEFAULT_TOPIC", "TopicTable", "is_system_topic", "system_topics"]
 
 DEFAULT_TOPIC = "TBW102"  # TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC
 _READ_WRITE = 6
 _INHERITED = 7
 
 
-def built_in_topics(settings: Settings) -> dict[str, TopicConfig]:
+class TopicTable:
+    """Topics of a gateway by name."""
+
+    def __init__(self, store: MessageStore, settings: Settings) -> None:
+        self._store = store
+        self.registry = store._registry  # those of ``topics.json``
+        self.built_in = _built_in_topics(settings)
+
+    def config(self, name: str) -> TopicConfig | None:
+        """Return a topic's entry, ``None`` without one."""
+        entry = self.registry.get(name)
+        return entry if entry is not None else self.built_in.get(name)
+
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether a topic has a queue, or a stored one from before."""
+        entry = self.config(topic)
+        if entry is not None and queue_id < max(entry.read_queue_nums, entry.write_queue_nums):
+            return queue_id >= 0
+        return queue_id >= 0 and self.is_stored(topic, queue_id)
+
+    def is_stored(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue has, or had, messages; not of a topic that was deleted since."""
+        return self._store._bounds(topic, queue_id) not in (None, (0, 0))
+
+    def delay_offsets(self) -> dict[int, tuple[int, int]]:
+        """Return the next offset to deliver and the queue's end, by delay level with messages.
+
+        As ``store._delay_progress``, without a look at the queues of all topics.
+        """
+        levels = self._store._delay_levels or {}
+        entry = self.config(SCHEDULE_TOPIC)
+        queues = 0 if entry is None else entry.write_queue_nums
+        found = {}
+        for number in range(1, max(len(levels), queues) + 1):
+            first, stop = self._store._bounds(SCHEDULE_TOPIC, number - 1) or (0, 0)
+            if stop > 0:
+                offset = levels[number].offset if number in levels else 0
+                found[number] = (min(max(offset, first), stop), stop)
+        return found
+
+    def all(self) -> Iterator[TopicConfig]:
+        """Yield the entries of all topics."""
+        for name, entry in self.built_in.items():
+            yield self.registry.get(name) or entry
+        for entry in self.registry:
+            if entry.topic_name not in self.built_in:
+                yield entry
+
+
+def _built_in_topics(settings: Settings) -> dict[str, TopicConfig]:
     """Return the topics that a broker makes when it starts, by name."""
     made = [
         _topic("SELF_TEST_TOPIC", 1),
@@ -47,54 +95,6 @@ def built_in_topics(settings: Settings) -> dict[str, TopicConfig]:
 
 def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
     return TopicConfig(name, queue_nums, queue_nums, perm)
-
-
-def topic_config(gateway: Gateway, name: str) -> TopicConfig | None:
-    """Return a topic's entry, ``None`` without one."""
-    entry = gateway.store._registry.get(name)
-    return entry if entry is not None else gateway.built_in_topics.get(name)
-
-
-def has_queue(gateway: Gateway, topic: str, queue_id: int) -> bool:
-    """Whether a topic has a queue, or a stored one from before."""
-    entry = topic_config(gateway, topic)
-    if entry is not None and queue_id < max(entry.read_queue_nums, entry.write_queue_nums):
-        return queue_id >= 0
-    return queue_id >= 0 and is_stored(gateway, topic, queue_id)
-
-
-def is_stored(gateway: Gateway, topic: str, queue_id: int) -> bool:
-    """Whether a queue has, or had, messages; not of a topic that was deleted since."""
-    return gateway.store._bounds(topic, queue_id) not in (None, (0, 0))
-
-
-def delay_offsets(gateway: Gateway) -> dict[int, tuple[int, int]]:
-    """Return for each delay level with messages the next offset to deliver, and its queue's end.
-
-    As ``store._delay_progress``, without a look at the queues of all topics.
-    """
-    store = gateway.store
-    levels = store._delay_levels or {}
-    entry = topic_config(gateway, SCHEDULE_TOPIC)
-    queues = 0 if entry is None else entry.write_queue_nums
-    found = {}
-    for number in range(1, max(len(levels), queues) + 1):
-        first, stop = store._bounds(SCHEDULE_TOPIC, number - 1) or (0, 0)
-        if stop > 0:
-            offset = levels[number].offset if number in levels else 0
-            found[number] = (min(max(offset, first), stop), stop)
-    return found
-
-
-def all_topics(gateway: Gateway) -> Iterator[TopicConfig]:
-    """Yield the entries of all topics."""
-    built_in = gateway.built_in_topics
-    registry = gateway.store._registry
-    for name, entry in built_in.items():
-        yield registry.get(name) or entry
-    for entry in registry:
-        if entry.topic_name not in built_in:
-            yield entry
 
 
 def system_topics(settings: Settings) -> list[str]:
