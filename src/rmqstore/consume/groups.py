@@ -141,6 +141,13 @@ class GroupRegistry:
             for name in names:
                 self._table.remove(name)
 
+    def set_entry(self, name: str, entry: GroupConfig | None) -> None:
+        """Set a group's entry or remove it, with the lock held; :meth:`save` is called later."""
+        if entry is None:
+            self._table.remove(name)
+        else:
+            self._table.put(entry)
+
     def save(self) -> None:
         """Write the file, without the lock: others go on; if that fails, the entries stay."""
         try:
@@ -172,10 +179,7 @@ class GroupRegistry:
             self._table.save()
         except BaseException as error:
             if not isinstance(error, ReplacedError):
-                if before is None:
-                    self._table.remove(name)
-                else:
-                    self._table.put(before)
+                self.set_entry(name, before)
             if isinstance(error, SyncError) and self._sync_failed is not None:
                 self._sync_failed(error)
             raise

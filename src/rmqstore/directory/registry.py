@@ -219,8 +219,12 @@ class TopicRegistry:
         with self.lock:
             for name in names:
                 self._forget_pending(name)
-                if self._table.remove(name):
-                    self._changed(name)
+                self.drop(name)
+
+    def drop(self, name: str) -> None:
+        """Remove a topic's entry with the lock held, if present; :meth:`save` is called later."""
+        if self._table.remove(name):
+            self._changed(name)
 
     def save(self) -> None:
         """Write ``topics.json`` without the lock; if that fails, the entries stay."""

@@ -13,9 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.accounts.access import Access
+from rmqstore.serve.consuming.clients import Clients
 from rmqstore.serve.consuming.distance import Distance
-from rmqstore.serve.consuming.offsets import OffsetShares
-from rmqstore.serve.consuming.subscriptions import PullFilters
+from rmqstore.serve.consuming.holding import Holds
+from rmqstore.serve.consuming.locks import LockRequests, Locks
+from rmqstore.serve.consuming.lookups import Lookups
+from rmqstore.serve.consuming.newgroups import NewGroups
+from rmqstore.serve.consuming.offsets import Offsets, OffsetShares
+from rmqstore.serve.consuming.pulling import Pulls
+from rmqstore.serve.consuming.pullreader import PullChecks, PullReader
 from rmqstore.serve.network.answers import Answers, AnswerSteps, Handled, Handler
 from rmqstore.serve.network.busypoll import BusyPoll
 from rmqstore.serve.network.connection import Connection, Shared
@@ -55,10 +61,6 @@ class Gateway:
     def __init__(
         self, store: MessageStore, settings: Settings, loop: asyncio.AbstractEventLoop
     ) -> None:
-        from rmqstore.serve.consuming.clients import Clients
-        from rmqstore.serve.consuming.holding import Holds
-        from rmqstore.serve.consuming.locks import Locks
-        from rmqstore.serve.consuming.newgroups import NewGroups
         from rmqstore.serve.figures.rates import Rates
         from rmqstore.serve.handlers import HANDLERS
 
@@ -97,9 +99,25 @@ class Gateway:
         # Shared by the sends of all connections, with their counts.
         self.sends = client_sends(store, settings, self.new_topics, self.work)
         self.durable = DurableAnswers(store, self.work, self.sends)
-        self.clients = Clients(self)
-        self.new_groups = NewGroups(self)
-        self.holds = Holds(self)
+        self.rates = Rates(self)
+        self.new_groups = NewGroups(store, settings, self.work)
+        self.clients = Clients(settings, self.connections, self.work, self.access, self.new_groups)
+        self.distance = Distance(store)
+        checks = PullChecks(settings, self.new_groups, self.topics, self.clients)
+        reader = PullReader(
+            store, checks, self.distance, self.connections.unread, self.rates.got
+        )
+        self.holds = Holds(
+            store,
+            settings,
+            self.work,
+            self.connections,
+            reader,
+            access=self.access,
+            answers=self.answers,
+        )
+        self.offset_shares = OffsetShares(store, self.topics, self.work, settings)
+        self.offsets = Offsets(store, self.topics, self.offset_shares, self.distance)
         self.shared = Shared(
             settings,
             self.work,
@@ -111,11 +129,16 @@ class Gateway:
             resumed=self.holds.go_on,
             hot_sends=settings.acl is None,
         )
-        self.offset_shares = OffsetShares(self)
-        self.distance, self.rates = Distance(store), Rates(self)
-        self.pull_filters = PullFilters()
         self.handlers.update((code, partial(one, self)) for code, one in HANDLERS.items())
         self._handle_names_and_sends()
+        for part in (
+            self.clients,
+            self.offsets,
+            LockRequests(self.locks, self.topics, settings),
+            Lookups(store, self.pools, self.connections.unread),
+            Pulls(reader, self.holds, self.offsets, self.access, self.connections.unread),
+        ):
+            self.handlers.update(part.handlers())
         if settings.acl is not None:
             from rmqstore.serve.accounts.changes import AccountChanges
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.serve.consuming import holding, pulling
+from rmqstore.serve.consuming.pullreader import PullReader
 from rmqstore.serve.server import Server
 from support.remoting import RemotingClient
 from support.serving import wait_until
@@ -103,13 +103,14 @@ def test_pulls_that_have_waited_end_between_others(
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the clients whose held pulls are read, in order."""
     seen: list[str] = []
-    answer_pull: Callable[..., bool] = pulling.answer_pull
+    answer: Callable[..., bool] = PullReader.answer
 
-    def noted(gateway: Any, connection: Any, *arguments: Any, **keywords: Any) -> bool:
-        seen.append(connection.peer)
-        return answer_pull(gateway, connection, *arguments, **keywords)
+    def noted(reader: Any, connection: Any, pull: Any, *, woken: bool = False, **rest: Any) -> bool:
+        if woken:
+            seen.append(connection.peer)
+        return answer(reader, connection, pull, woken=woken, **rest)
 
-    monkeypatch.setattr(holding, "answer_pull", noted)
+    monkeypatch.setattr(PullReader, "answer", noted)
     return seen
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from rmqstore.serve.admin import online
 from rmqstore.serve.admin.groups import all_groups
 from rmqstore.serve.admin.topics import entry_of
-from rmqstore.serve.consuming.offsets import commit
 from rmqstore.serve.figures.rates import GROUP_GET_NUMS
 from rmqstore.serve.network.sockets import address_text
 from rmqstore.serve.wire.codes import V5, RequestCode, ResponseCode
@@ -241,7 +240,7 @@ def clone(gateway: Gateway, connection: Connection, request: Request) -> AnswerS
             continue
         for queue_id, offset in store._progress.get(topic, source).items():
             if gateway.topics.has_queue(topic, queue_id):
-                commit(gateway, topic, target, queue_id, offset, owner=connection.owner)
+                gateway.offsets.commit(topic, target, queue_id, offset, owner=connection.owner)
             yield
     return Answer()
 

@@ -35,13 +35,17 @@ from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.jsontext import dumps
 
 if TYPE_CHECKING:
+    from rmqstore.serve.accounts.access import Access
     from rmqstore.serve.accounts.account import Caller
-    from rmqstore.serve.gateway import Gateway, Handler
-    from rmqstore.serve.network.answers import AnswerSteps
+    from rmqstore.serve.consuming.newgroups import NewGroups
+    from rmqstore.serve.network.answers import AnswerSteps, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.connections import Connections
     from rmqstore.serve.network.turns import Steps
+    from rmqstore.serve.network.work import Work
+    from rmqstore.serve.settings import Settings
 
-__all__ = ["HANDLERS", "Client", "Clients", "ConsumerGroup"]
+__all__ = ["Client", "Clients", "ConsumerGroup"]
 
 _SCAN_SECONDS = 10.0
 _MAX_MEMBERS = 200_000  # of all groups; a client counts once for each of its own
@@ -116,11 +120,22 @@ class ConsumerGroup:
 
 
 class Clients:
-    """All clients of a gateway."""
+    """All clients of a gateway, and their requests about themselves."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._sizes = Shares(gateway.settings.limits.subscription_bytes)
+    def __init__(
+        self,
+        settings: Settings,
+        connections: Connections[Connection],
+        work: Work,
+        access: Access,
+        new_groups: NewGroups,
+    ) -> None:
+        self._settings = settings
+        self._connections = connections
+        self._work = work
+        self._access = access
+        self._new_groups = new_groups
+        self._sizes = Shares(settings.limits.subscription_bytes)
         self._members = Shares(_MAX_MEMBERS)
         self._owners: dict[Connection, Owners] = {}  # as of its first heartbeat
         self.groups: dict[str, ConsumerGroup] = {}  # with consumers, or whose last one has not left
@@ -131,8 +146,64 @@ class Clients:
         self._changed: set[str] = set()  # groups to notify
         self._changes: FairQueue[str] = FairQueue()  # the same
         self._telling = False
-        gateway.lost.append(self.lose)
-        gateway.every(_SCAN_SECONDS, self.close_silent, "closing connections of silent clients")
+        new_groups.in_use.append(self.group)
+        connections.lost.append(self.lose)
+        work.every(_SCAN_SECONDS, self.close_silent, "closing connections of silent clients")
+
+    # Requests
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._consumer_list,
+        }
+
+    def _heartbeat(self, connection: Connection, request: Request) -> AnswerSteps:
+        """Answer HEART_BEAT."""
+        data = yield from heartbeat_of(request, self._settings.limits.subscriptions)
+        for one in data.consumers:
+            entry = self._new_groups.config(one.group, connection.owner)
+            if entry is not None:
+                self._new_groups.make_retry_topic(entry, unit_mode=one.unit_mode)
+            yield
+        yield from self.enter(connection, data)
+        return Answer()
+
+    def _unregister(self, connection: Connection, request: Request) -> Answer:
+        """Answer UNREGISTER_CLIENT."""
+        self.leave(
+            connection,
+            consumer=request.fields.get("consumerGroup"),
+            producer=request.fields.get("producerGroup"),
+        )
+        return Answer(fields={})
+
+    def _check_client(self, connection: Connection, request: Request) -> Answer:
+        """Answer CHECK_CLIENT_CONFIG: whether a subscription that is no tags can be read."""
+        subscription = checked_subscription(request)
+        if subscription is not None and not subscription.is_tags:
+            why = unsupported(self._settings, subscription.kind)
+            if why is not None:
+                raise Refusal(ResponseCode.SYSTEM_ERROR, why)
+            try:
+                _ = subscription.filter
+            except FilterError as error:
+                raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        return Answer()
+
+    def _consumer_list(self, connection: Connection, request: Request) -> Answer:
+        """Answer GET_CONSUMER_LIST_BY_GROUP."""
+        name = text(request, "consumerGroup")
+        group = self.group(name)
+        if group is None:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}", fields={}
+            )
+        ids = [client.client_id for client in group.members]
+        return Answer(fields={}, body=dumps({"consumerIdList": ids}))
 
     # Queries
 
@@ -179,7 +250,7 @@ class Clients:
         self._check_members(owners, connection, data.consumers, data.producers)
         self._owners[connection] = owners
         client_id = data.client_id
-        now = self._gateway.loop.time()
+        now = self._work.loop.time()
         client = Client(
             connection, client_id, connection.language, connection.version, now, connection.caller
         )
@@ -244,7 +315,7 @@ class Clients:
         if connection.client_id is None:
             return  # it never had a heartbeat
         self._forget_name(connection)
-        self._gateway.turns.begin(self._left(connection))
+        self._work.turns.begin(self._left(connection))
 
     def _left(self, connection: Connection) -> Steps:
         for name in list(self._produces.get(connection, ())):
@@ -257,7 +328,7 @@ class Clients:
 
     def ask_again(self) -> None:
         """Remove consumers that may not consume any more, and producers without an account."""
-        self._gateway.turns.add(self._end_refused())
+        self._work.turns.add(self._end_refused())
 
     def _end_refused(self) -> Steps:
         for connection, names in list(self._consumes.items()):
@@ -267,34 +338,34 @@ class Clients:
                     continue  # it has left meanwhile
                 topics = map(topic_resource, group.subscriptions)
                 wanted = (Resource(name, is_group=True), *topics)
-                if not self._gateway.allows(group.clients[connection].caller, *wanted):
+                if not self._access.allows(group.clients[connection].caller, *wanted):
                     self.leave(connection, consumer=name)
                 yield
         for name, members in list(self.producer_groups.items()):
             for connection, client in list(members.items()):
-                if not self._gateway.allows(client.caller):
+                if not self._access.allows(client.caller):
                     self.leave(connection, producer=name)
             yield
 
     def close_silent(self) -> None:
         """Close connections without requests, and clients without heartbeats."""
-        self._gateway.turns.add(self._close_silent())
+        self._work.turns.add(self._close_silent())
 
     def _close_silent(self) -> Steps:
-        least = self._gateway.loop.time() - self._gateway.settings.limits.idle_seconds
+        least = self._work.loop.time() - self._settings.limits.idle_seconds
         of_consumers = [group.clients for group in self.groups.values()]
         for members in chain(of_consumers, list(self.producer_groups.values())):
             for connection in [one for one, client in members.items() if client.seen < least]:
                 self._close(connection)
             yield
-        for connection in list(self._gateway.connections.open):
+        for connection in list(self._connections.open):
             if connection.last_used < least:
                 self._close(connection)
             yield
 
     def _close(self, connection: Connection) -> None:
         if connection.is_open:
-            self._gateway.log.warning("%s: closed: it was silent for too long", connection.peer)
+            self._work.log.warning("%s: closed: it was silent for too long", connection.peer)
             connection.abort()  # one that does not read would stay, were its answers sent first
             self.lose(connection)
 
@@ -305,7 +376,7 @@ class Clients:
             self._changes.add(owners, group.name)
         if not self._telling:
             self._telling = True
-            self._gateway.turns.add(self._tell_all())
+            self._work.turns.add(self._tell_all())
 
     def _tell_all(self) -> Steps:
         """Notify the consumers of changed groups, also of groups that change meanwhile."""
@@ -313,7 +384,7 @@ class Clients:
             while self._changes:
                 name = self._changes.pop()
                 self._changed.remove(name)
-                config = self._gateway.store._groups.get(name)
+                config = self._new_groups.get(name)
                 group = self.groups.get(name)
                 if group is None or (
                     config is not None
@@ -387,57 +458,3 @@ class Clients:
 def _no_room(owners: Owners, what: str) -> Refusal:
     names = " or of ".join(map(str, owners))
     return Refusal(ResponseCode.SYSTEM_ERROR, f"{what}: the share of {names} is used up")
-
-
-def heartbeat(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer HEART_BEAT."""
-    data = yield from heartbeat_of(request, gateway.settings.limits.subscriptions)
-    for one in data.consumers:
-        entry = gateway.new_groups.config(one.group, connection.owner)
-        if entry is not None:
-            gateway.new_groups.make_retry_topic(entry, unit_mode=one.unit_mode)
-        yield
-    yield from gateway.clients.enter(connection, data)
-    return Answer()
-
-
-def unregister(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer UNREGISTER_CLIENT."""
-    gateway.clients.leave(
-        connection,
-        consumer=request.fields.get("consumerGroup"),
-        producer=request.fields.get("producerGroup"),
-    )
-    return Answer(fields={})
-
-
-def check_client(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer CHECK_CLIENT_CONFIG: whether a subscription that is no tags can be read."""
-    subscription = checked_subscription(request)
-    if subscription is not None and not subscription.is_tags:
-        why = unsupported(gateway.settings, subscription.kind)
-        if why is not None:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, why)
-        try:
-            _ = subscription.filter
-        except FilterError as error:
-            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-    return Answer()
-
-
-def consumer_list(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_CONSUMER_LIST_BY_GROUP."""
-    name = text(request, "consumerGroup")
-    group = gateway.clients.group(name)
-    if group is None:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}", fields={})
-    ids = [client.client_id for client in group.members]
-    return Answer(fields={}, body=dumps({"consumerIdList": ids}))
-
-
-HANDLERS: dict[int, Handler] = {
-    RequestCode.HEART_BEAT: heartbeat,
-    RequestCode.UNREGISTER_CLIENT: unregister,
-    RequestCode.CHECK_CLIENT_CONFIG: check_client,
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: consumer_list,
-}

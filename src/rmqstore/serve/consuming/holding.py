@@ -22,18 +22,23 @@ from typing import TYPE_CHECKING
 
 from rmqstore._core import QueueHolds
 from rmqstore.serve.accounts.aclresources import Resource, topic_resource
-from rmqstore.serve.consuming.pulling import PullRequest, answer_pull
 from rmqstore.serve.network.rotation import FairQueue
 from rmqstore.serve.shares import Shares
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal
 
 if TYPE_CHECKING:
+    from rmqstore.serve.accounts.access import Access
     from rmqstore.serve.accounts.account import Caller
-    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.consuming.pullreader import PullReader, PullRequest
+    from rmqstore.serve.network.answers import Answers
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.connections import Connections
     from rmqstore.serve.network.turns import Steps
+    from rmqstore.serve.network.work import Work
+    from rmqstore.serve.settings import Settings
     from rmqstore.serve.shares import Owners
+    from rmqstore.store import MessageStore
 
 __all__ = ["Holds"]
 
@@ -68,10 +73,26 @@ def _end(now: float, seconds: float) -> float:
 class Holds:
     """The held pulls of a gateway."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._queues = QueueHolds(gateway.store)
-        self._wakeup = gateway.store._dispatch_wakeup()
+    def __init__(
+        self,
+        store: MessageStore,
+        settings: Settings,
+        work: Work,
+        connections: Connections[Connection],
+        reader: PullReader,
+        *,
+        access: Access,
+        answers: Answers,
+    ) -> None:
+        self._store = store
+        self._work = work
+        self._unread = connections.unread
+        self._access = access
+        self._answers = answers
+        self._reader = reader
+        self._has_accounts = settings.acl is not None
+        self._queues = QueueHolds(store)
+        self._wakeup = store._dispatch_wakeup()
         self._holds: dict[int, _Hold] = {}
         self._of: dict[Connection, set[int]] = {}
         self._order = count()
@@ -79,16 +100,16 @@ class Holds:
         self._slow: dict[Connection, list[_Hold]] = {}  # that do not read
         self._slow_awaited = False  # they are looked at soon
         self._due: FairQueue[_Hold] = FairQueue()
-        limits = gateway.settings.limits
+        limits = settings.limits
         self._sizes = Shares(limits.held_bytes)
         # Each is charged with so much: no more than the limit of their number fit in.
         self._least_size = -(-limits.held_bytes // limits.held_pulls)
         self._moved = False  # queues may have what is waited for
         self._looking = False  # the look is among the loop's turns
         self._closed = False
-        gateway.loop.add_reader(self._wakeup.fileno(), self._ring)
-        gateway.lost.append(self.drop)
-        gateway.closing.append(self.close)
+        work.loop.add_reader(self._wakeup.fileno(), self._ring)
+        connections.lost.append(self.drop)
+        work.closing.append(self.close)
 
     def __len__(self) -> int:
         """Return the number of held pulls."""
@@ -108,7 +129,7 @@ class Holds:
         number = self._queues.add(pull.topic, pull.queue_id, pull.offset)
         size, owners = max(pull.request.held_bytes, self._least_size), connection.owners
         self._sizes.take(owners, size)
-        loop = self._gateway.loop
+        loop = self._work.loop
         ends = _end(loop.time(), pull.suspend / 1000)
         hold = self._holds[number] = _Hold(
             connection, pull, connection.caller, next(self._order), size, owners, ends, number
@@ -124,13 +145,13 @@ class Holds:
         if pull.size:
             self._put_aside(hold)
             return
-        bounds = self._gateway.store._bounds(pull.topic, pull.queue_id)
+        bounds = self._store._bounds(pull.topic, pull.queue_id)
         if bounds is not None and bounds[1] > pull.offset:  # arrived since
             self._look_soon()
 
     def drop(self, connection: Connection) -> None:
         """Forget the pulls of a lost connection."""
-        self._gateway.turns.singles.add(self._dropped(connection))
+        self._work.turns.singles.add(self._dropped(connection))
 
     def _dropped(self, connection: Connection) -> Steps:
         for number in list(self._of.get(connection, ())):
@@ -144,7 +165,7 @@ class Holds:
         self._closed = True
         self._slow.clear()
         self._due.clear()
-        self._gateway.loop.remove_reader(self._wakeup.fileno())
+        self._work.loop.remove_reader(self._wakeup.fileno())
         for number in list(self._holds):
             self._remove(number)
         self._wakeup.close()
@@ -164,7 +185,7 @@ class Holds:
 
     def ask_again(self) -> None:
         """Answer the pulls that are no longer allowed."""
-        self._gateway.turns.add(self._end_refused())
+        self._work.turns.add(self._end_refused())
 
     def _end_refused(self) -> Steps:
         for number in list(self._holds):
@@ -174,10 +195,10 @@ class Holds:
             yield
 
     def _is_allowed(self, hold: _Hold) -> bool:
-        if self._gateway.settings.acl is None:
+        if not self._has_accounts:
             return True
         pull = hold.pull
-        return self._gateway.allows(
+        return self._access.allows(
             hold.caller, topic_resource(pull.topic), Resource(pull.group, is_group=True)
         )
 
@@ -190,7 +211,7 @@ class Holds:
             self._moved = True
             if not self._looking:
                 self._looking = True
-                self._gateway.turns.start(self._look())
+                self._work.turns.start(self._look())
 
     def _look_soon(self) -> None:
         self._moved = True
@@ -204,7 +225,7 @@ class Holds:
     def _go_on(self) -> None:
         if not self._looking and not self._closed:
             self._looking = True
-            self._gateway.turns.add(self._look())
+            self._work.turns.add(self._look())
 
     def _want(self) -> None:
         """Have the next message make the descriptor readable."""
@@ -285,7 +306,7 @@ class Holds:
     # Clients do not read
 
     def _may_be_sent(self, connection: Connection, size: int) -> bool:
-        return not connection.is_slow and self._gateway.unread.has_room(connection, size)
+        return not connection.is_slow and self._unread.has_room(connection, size)
 
     def _put_aside(self, hold: _Hold) -> None:
         """Let a pull wait until its client has read more of what it was sent."""
@@ -299,7 +320,7 @@ class Holds:
     def _await_slow(self) -> None:
         if self._slow and not self._slow_awaited:
             self._slow_awaited = True
-            self._gateway.loop.call_later(_SLOW_SECONDS, self._look_at_slow)
+            self._work.loop.call_later(_SLOW_SECONDS, self._look_at_slow)
 
     def go_on(self, connection: Connection) -> None:
         """Read pulls of a client again, which has read all that it was sent."""
@@ -309,7 +330,7 @@ class Holds:
     def _look_at_slow(self) -> None:
         """Go on with the pulls of clients that have read what they were sent."""
         self._slow_awaited = False
-        self._gateway.unread.measure()
+        self._unread.measure()
         for connection in list(self._slow):  # others have left it room, or it is gone
             if not (connection.is_open and connection.is_slow):
                 self._resume(connection)
@@ -317,7 +338,7 @@ class Holds:
 
     def _resume(self, connection: Connection) -> None:
         """Read those pulls of a client again for which there is room."""
-        self._gateway.turns.begin(self._resumed(connection, self._slow.pop(connection)))
+        self._work.turns.begin(self._resumed(connection, self._slow.pop(connection)))
 
     def _resumed(self, connection: Connection, waiting: list[_Hold]) -> Steps:
         size = 0
@@ -336,7 +357,7 @@ class Holds:
 
     def _expire(self, ends: float) -> None:
         """Answer pulls that have timed out."""
-        self._gateway.turns.add(self._expired(self._ending.pop(ends, {})))
+        self._work.turns.add(self._expired(self._ending.pop(ends, {})))
 
     def _expired(self, ending: dict[int, _Hold]) -> Steps:
         for at, hold in enumerate(list(ending.values()), 1):
@@ -356,12 +377,10 @@ class Holds:
                     "org.apache.rocketmq.acl.common.AclException: no permission any more for "
                     f"topic:{hold.pull.topic}, group:{hold.pull.group}",
                 )
-            return answer_pull(
-                self._gateway, hold.connection, hold.pull, may_hold=may_hold, woken=True
-            )
+            return self._reader.answer(hold.connection, hold.pull, may_hold=may_hold, woken=True)
         except Refusal as refusal:
             answer = refusal.answer
         except Exception as error:
-            answer = self._gateway.answer_to(hold.pull.request, error)
+            answer = self._answers.to(hold.pull.request, error)
         hold.connection.answer(hold.pull.request, answer)
         return True

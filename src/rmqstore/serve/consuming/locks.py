@@ -24,12 +24,13 @@ from rmqstore.serve.wire.objecttext import Entries, dumps_in_steps
 
 if TYPE_CHECKING:
     from rmqstore.serve.accounts.account import Caller
-    from rmqstore.serve.gateway import Gateway, Handler
-    from rmqstore.serve.network.answers import AnswerSteps
+    from rmqstore.serve.network.answers import AnswerSteps, Handler
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.network.turns import Steps
+    from rmqstore.serve.settings import Settings
+    from rmqstore.serve.topics.topictable import TopicTable
 
-__all__ = ["HANDLERS", "LOCK_MILLIS", "LockedQueue", "Locks"]
+__all__ = ["LOCK_MILLIS", "LockRequests", "LockedQueue", "Locks"]
 
 LOCK_MILLIS = 60_000
 _MAX_LOCKS = 100_000  # of all groups
@@ -156,6 +157,47 @@ def _owners(group: str, owner: str) -> Owners:
     return (("owner", owner), ("group", group))
 
 
+class LockRequests:
+    """Requests to lock and unlock queues."""
+
+    def __init__(self, locks: Locks, topics: TopicTable, settings: Settings) -> None:
+        self._locks = locks
+        self._topics = topics
+        self._settings = settings
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
+        }
+
+    def _lock(self, connection: Connection, request: Request) -> AnswerSteps:
+        """Answer LOCK_BATCH_MQ; missing queues are not locked."""
+        group, client_id, queues = yield from _asked(request)
+        locked = []
+        for queue in queues:
+            yield from self._locks.make_room(group, connection.owner)
+            if (
+                queue.broker == self._settings.broker
+                and self._topics.has_queue(queue.topic, queue.queue_id)
+                and self._locks.lock(group, [queue], client_id, connection.owner, connection.caller)
+            ):
+                locked.append(
+                    {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}
+                )
+            yield
+        return Answer(body=(yield from dumps_in_steps(Entries([("lockOKMQSet", iter(locked))]))))
+
+    def _unlock(self, connection: Connection, request: Request) -> AnswerSteps:
+        """Answer UNLOCK_BATCH_MQ."""
+        group, client_id, queues = yield from _asked(request)
+        for queue in queues:
+            self._locks.unlock(group, [queue], client_id)
+            yield
+        return Answer()
+
+
 def _asked(request: Request) -> Generator[None, None, tuple[str, str, list[LockedQueue]]]:
     """Return group, client and queues of a body, each queue once, after a step for each."""
     body = yield from json_body_in_steps(request)
@@ -189,36 +231,3 @@ def _queue(entry: Any) -> LockedQueue:
     if isinstance(queue_id, bool) or not isinstance(queue_id, int) or not 0 <= queue_id <= INT_MAX:
         raise refused(f"queueId must be 0 to {INT_MAX}", queue_id)
     return LockedQueue(checked_topic(topic), broker, queue_id)
-
-
-def lock_batch(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer LOCK_BATCH_MQ; missing queues are not locked."""
-    group, client_id, queues = yield from _asked(request)
-    locked = []
-    for queue in queues:
-        yield from gateway.locks.make_room(group, connection.owner)
-        if (
-            queue.broker == gateway.settings.broker
-            and gateway.topics.has_queue(queue.topic, queue.queue_id)
-            and gateway.locks.lock(group, [queue], client_id, connection.owner, connection.caller)
-        ):
-            locked.append(
-                {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}
-            )
-        yield
-    return Answer(body=(yield from dumps_in_steps(Entries([("lockOKMQSet", iter(locked))]))))
-
-
-def unlock_batch(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer UNLOCK_BATCH_MQ."""
-    group, client_id, queues = yield from _asked(request)
-    for queue in queues:
-        gateway.locks.unlock(group, [queue], client_id)
-        yield
-    return Answer()
-
-
-HANDLERS: dict[int, Handler] = {
-    RequestCode.LOCK_BATCH_MQ: lock_batch,
-    RequestCode.UNLOCK_BATCH_MQ: unlock_batch,
-}

@@ -20,11 +20,13 @@ from rmqstore.services.schedule_search import record_at
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
-    from rmqstore.serve.gateway import Gateway, Handled, Handler
+    from rmqstore.serve.network.answers import Handled, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.ownerpool import Pools
+    from rmqstore.serve.network.unread import Unread
     from rmqstore.store import MessageStore
 
-__all__ = ["HANDLERS"]
+__all__ = ["Lookups"]
 
 _UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
 _MAX_UNIQUE = 32  # defaultQueryMaxNum
@@ -34,19 +36,61 @@ _MORE_BYTES = 64 << 10  # of a record, besides its body
 _INDEX_HEADER = struct.Struct(">qqqq")  # times, then log offsets, of the first and last entry
 
 
-def view_message(gateway: Gateway, connection: Connection, request: Request) -> Handled:
-    """Answer VIEW_MESSAGE_BY_ID."""
-    offset = number(request, "offset", least=-LONG_MAX - 1, most=LONG_MAX)
-    message = _message_at(gateway.store, offset)
-    if not gateway.unread.has_room(connection, message.store_size):
-        return _viewed_later(gateway, connection, offset, message.store_size)
-    return Answer(body=gateway.store._record_bytes(message))
+class Lookups:
+    """Requests for messages by id or key; those by key run in threads."""
 
+    def __init__(self, store: MessageStore, pools: Pools, unread: Unread) -> None:
+        self._store = store
+        self._pool = pools.lookups
+        self._unread = unread
 
-async def _viewed_later(gateway: Gateway, connection: Connection, offset: int, size: int) -> Answer:
-    """Read a message once its client has read enough of what it was sent."""
-    await gateway.unread.reserve(connection, size)
-    return Answer(body=gateway.store._record_bytes(_message_at(gateway.store, offset)))
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.VIEW_MESSAGE_BY_ID: self._view,
+            RequestCode.QUERY_MESSAGE: self._query,
+        }
+
+    def _view(self, connection: Connection, request: Request) -> Handled:
+        """Answer VIEW_MESSAGE_BY_ID."""
+        offset = number(request, "offset", least=-LONG_MAX - 1, most=LONG_MAX)
+        message = _message_at(self._store, offset)
+        if not self._unread.has_room(connection, message.store_size):
+            return self._viewed_later(connection, offset, message.store_size)
+        return Answer(body=self._store._record_bytes(message))
+
+    async def _viewed_later(self, connection: Connection, offset: int, size: int) -> Answer:
+        """Read a message once its client has read enough of what it was sent."""
+        await self._unread.reserve(connection, size)
+        return Answer(body=self._store._record_bytes(_message_at(self._store, offset)))
+
+    async def _query(self, connection: Connection, request: Request) -> Answer:
+        """Answer QUERY_MESSAGE."""
+        topic, key = text(request, "topic"), text(request, "key")
+        most = number(request, "maxNum")
+        begin = number(request, "beginTimestamp", least=-LONG_MAX - 1, most=LONG_MAX)
+        end = number(request, "endTimestamp", least=-LONG_MAX - 1, most=LONG_MAX)
+        if request.fields.get(_UNIQUE_KEY) == "true":
+            most = _MAX_UNIQUE
+        store = self._store
+        records = b""
+        if paths.is_stored_topic_name(topic) and key and most > 0 and max(begin, 0) <= end:
+            run = partial(self._pool.run, connection)
+            most, times = min(most, _MAX_MESSAGES), (max(begin, 0), end)
+            places = await run(_places, store, topic, key, most, times)
+            if places:
+                size = min(len(places) * (store.config.max_message_size + _MORE_BYTES), _MAX_BYTES)
+                await self._unread.reserve(connection, size)
+                records = await run(_records, store, places)
+        time, offset = _index_end(store)
+        fields = {"indexLastUpdateTimestamp": str(time), "indexLastUpdatePhyoffset": str(offset)}
+        if not records:
+            raise Refusal(
+                ResponseCode.QUERY_NOT_FOUND,
+                "can not find message, maybe time range not correct",
+                fields=dict.fromkeys(fields, "0"),  # as the broker, which stops there
+            )
+        return Answer(fields=fields, body=records)
 
 
 def _message_at(store: MessageStore, offset: int) -> Message:
@@ -54,35 +98,6 @@ def _message_at(store: MessageStore, offset: int) -> Message:
     if message is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
     return message
-
-
-async def query_message(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer QUERY_MESSAGE."""
-    topic, key = text(request, "topic"), text(request, "key")
-    most = number(request, "maxNum")
-    begin = number(request, "beginTimestamp", least=-LONG_MAX - 1, most=LONG_MAX)
-    end = number(request, "endTimestamp", least=-LONG_MAX - 1, most=LONG_MAX)
-    if request.fields.get(_UNIQUE_KEY) == "true":
-        most = _MAX_UNIQUE
-    store = gateway.store
-    records = b""
-    if paths.is_stored_topic_name(topic) and key and most > 0 and max(begin, 0) <= end:
-        run = partial(gateway.lookups.run, connection)
-        most, times = min(most, _MAX_MESSAGES), (max(begin, 0), end)
-        places = await run(_places, store, topic, key, most, times)
-        if places:
-            size = min(len(places) * (store.config.max_message_size + _MORE_BYTES), _MAX_BYTES)
-            await gateway.unread.reserve(connection, size)
-            records = await run(_records, store, places)
-    time, offset = _index_end(store)
-    fields = {"indexLastUpdateTimestamp": str(time), "indexLastUpdatePhyoffset": str(offset)}
-    if not records:
-        raise Refusal(
-            ResponseCode.QUERY_NOT_FOUND,
-            "can not find message, maybe time range not correct",
-            fields=dict.fromkeys(fields, "0"),  # as the broker, which stops there
-        )
-    return Answer(fields=fields, body=records)
 
 
 def _places(
@@ -124,9 +139,3 @@ def _index_end(store: MessageStore) -> tuple[int, int]:
     except (OSError, struct.error):
         return 0, 0
     return time, offset
-
-
-HANDLERS: dict[int, Handler] = {
-    RequestCode.VIEW_MESSAGE_BY_ID: view_message,
-    RequestCode.QUERY_MESSAGE: query_message,
-}

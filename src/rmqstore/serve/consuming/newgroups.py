@@ -25,8 +25,10 @@ from rmqstore.serve.wire.frames import Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rmqstore.serve.gateway import Gateway
     from rmqstore.serve.network.turns import Steps
+    from rmqstore.serve.network.work import Work
+    from rmqstore.serve.settings import Settings
+    from rmqstore.store import MessageStore
 
 __all__ = ["NewGroups"]
 
@@ -42,20 +44,28 @@ class NewGroups(SharedTable[str]):
     The loop waits for no lock that another thread holds while it writes files.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._groups = gateway.store._groups
+    def __init__(self, store: MessageStore, settings: Settings, work: Work) -> None:
+        self.in_use: list[Callable[[str], object]] = []  # whether a group is needed, by its name
+        self._store = store
+        self._settings = settings
+        self._work = work
+        self._groups = store._groups
+        self._registry = store._registry
         self._changing = threading.Lock()
         self._unsaved = False
         self._saving: asyncio.Task[None] | None = None
         self._late: dict[str, TopicConfig | None] = {}  # retry topics to enter, or to remove
-        super().__init__(gateway.turns, gateway.settings.limits.topics)
-        gateway.closing.append(self.close)
+        super().__init__(work.turns, settings.limits.topics)
+        work.closing.append(self.close)
+
+    def get(self, name: str) -> GroupConfig | None:
+        """Return a group's entry."""
+        return self._groups.get(name)
 
     def config(self, name: str, owner: str) -> GroupConfig | None:
         """Return a group's entry, made if consumers may create groups; else ``None``."""
         entry = self._groups.get(name)
-        if entry is None and self._gateway.settings.auto_create_groups:
+        if entry is None and self._settings.auto_create_groups:
             self.check_room(name, owner)
             entry = self._groups.enter(GroupConfig(name))
             self._save_soon()
@@ -81,9 +91,8 @@ class NewGroups(SharedTable[str]):
 
     def _remove_unused(self) -> Steps:
         """Remove the groups that are as any new one: no member, offset, message or setting."""
-        store = self._gateway.store
         read = set()
-        for _, group in store._progress.names():
+        for _, group in self._store._progress.names():
             read.add(group)
             yield
         for entry in self._groups:
@@ -94,29 +103,28 @@ class NewGroups(SharedTable[str]):
             yield
 
     def _is_unused(self, entry: GroupConfig) -> bool:
-        name, store = entry.group_name, self._gateway.store
+        name = entry.group_name
         return (
-            self._gateway.clients.group(name) is None
-            and not store._has_consumers(name)
-            and store._bounds(paths.retry_topic(name), 0) in (None, (0, 0))
+            not any(needs(name) for needs in self.in_use)
+            and not self._store._has_consumers(name)
+            and self._store._bounds(paths.retry_topic(name), 0) in (None, (0, 0))
             and entry.to_json() == GroupConfig(name).to_json()
         )
 
     def make_retry_topic(self, group: GroupConfig, *, unit_mode: bool) -> None:
         """Make the retry topic of a group if it is missing."""
         topic = paths.retry_topic(group.group_name)
-        store = self._gateway.store
-        there = self._late.get(topic, store._registry.get(topic))
+        there = self._late.get(topic, self._registry.get(topic))
         if group.retry_queue_nums <= 0 or there is not None:
             return
-        queues = min(group.retry_queue_nums, self._gateway.settings.most_queues)
+        queues = min(group.retry_queue_nums, self._settings.most_queues)
         flag = _UNIT_SUB if unit_mode else 0
         self._set_topic(topic, TopicConfig(topic, queues, queues, topic_sys_flag=flag))
 
     def _set_topic(self, name: str, entry: TopicConfig | None) -> None:
         """Enter or remove a topic now, or with the next save while another one is deleted."""
         self._late[name] = entry
-        lock = self._gateway.store._registry.lock
+        lock = self._registry.lock
         if lock.acquire(blocking=False):
             try:
                 self._set_late_topics()
@@ -126,13 +134,12 @@ class NewGroups(SharedTable[str]):
 
     def _set_late_topics(self) -> None:
         """Enter or remove the topics that are late; called with the registry's lock held."""
-        registry = self._gateway.store._registry
         while self._late:
             name, entry = self._late.popitem()
             if entry is not None:
-                registry.enter(entry)
-            elif registry._table.remove(name):
-                registry._changed(name)
+                self._registry.enter(entry)
+            else:
+                self._registry.drop(name)
 
     def change(self, name: str, new: Callable[[GroupConfig | None], GroupConfig | None]) -> None:
         """Change a group's entry and write the file, in another thread; on an error restore it.
@@ -147,30 +154,22 @@ class NewGroups(SharedTable[str]):
                 after = new(before)
                 if before is after:
                     return
-                self._set_group(name, after)
+                groups.set_entry(name, after)
             try:
                 groups.save()
             except BaseException:
                 with groups.lock:
                     if groups.get(name) is after:
-                        self._set_group(name, before)
+                        groups.set_entry(name, before)
                 raise
-
-    def _set_group(self, name: str, entry: GroupConfig | None) -> None:
-        table = self._groups._table
-        if entry is None:
-            table.remove(name)
-        else:
-            table.put(entry)
 
     def _save_soon(self) -> None:
         self._unsaved = True
         if self._saving is None:
-            self._saving = self._gateway.spawn(self._save())
+            self._saving = self._work.spawn(self._save())
 
     async def _save(self) -> None:
         """Save in intervals as long as there are changes."""
-        loop = self._gateway.loop
         rest = _SAVE_SECONDS
         try:
             while self._unsaved:
@@ -179,22 +178,21 @@ class NewGroups(SharedTable[str]):
                 rest = _SAVE_SECONDS
                 began = time.monotonic()
                 try:
-                    await loop.run_in_executor(None, self._save_files)
+                    await self._work.loop.run_in_executor(None, self._save_files)
                 except (OSError, StoreError) as error:
                     self._unsaved = True
                     rest = _FAILED_SECONDS
-                    self._gateway.log.warning("groups cannot be saved: %s", error)
+                    self._work.log.warning("groups cannot be saved: %s", error)
                 rest = max(rest, _REST * (time.monotonic() - began))
         finally:
             self._saving = None
 
     def _save_files(self) -> None:
-        registry = self._gateway.store._registry
         if self._late:
-            with registry.lock:
+            with self._registry.lock:
                 self._set_late_topics()
         self._groups.save()
-        registry.save()
+        self._registry.save()
 
     def close(self) -> None:
         """Save pending changes."""
@@ -203,4 +201,4 @@ class NewGroups(SharedTable[str]):
             try:
                 self._save_files()
             except (OSError, StoreError) as error:
-                self._gateway.log.warning("groups cannot be saved: %s", error)
+                self._work.log.warning("groups cannot be saved: %s", error)

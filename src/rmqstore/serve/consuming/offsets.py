@@ -18,12 +18,17 @@ from rmqstore.serve.wire.names import group_of, topic_of
 from rmqstore.topic import Queue
 
 if TYPE_CHECKING:
-    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.consuming.distance import Distance
+    from rmqstore.serve.network.answers import Handler
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.network.turns import Steps
+    from rmqstore.serve.network.work import Work
+    from rmqstore.serve.settings import Settings
     from rmqstore.serve.shares import Owners
+    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.store import MessageStore
 
-__all__ = ["HANDLERS", "OffsetShares", "commit"]
+__all__ = ["OffsetShares", "Offsets"]
 
 
 class OffsetShares(SharedTable[tuple[str, str]]):
@@ -32,10 +37,12 @@ class OffsetShares(SharedTable[tuple[str, str]]):
     Offsets from the file belong to nobody but their group.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._progress = gateway.store._progress
-        self._gateway = gateway
-        super().__init__(gateway.turns, gateway.settings.limits.offsets)
+    def __init__(
+        self, store: MessageStore, topics: TopicTable, work: Work, settings: Settings
+    ) -> None:
+        self._progress = store._progress
+        self._topics = topics
+        super().__init__(work.turns, settings.limits.offsets)
 
     def _keys(self) -> list[tuple[str, str]]:
         return self._progress.names()
@@ -54,123 +61,125 @@ class OffsetShares(SharedTable[tuple[str, str]]):
         """Remove the offsets of queues that are not there."""
         for topic, group in self._progress.names():
             for queue_id in self._progress.get(topic, group):
-                if not self._gateway.topics.has_queue(topic, queue_id):
+                if not self._topics.has_queue(topic, queue_id):
                     self._progress.forget_queue(topic, group, queue_id)
                 yield
 
 
+class Offsets:
+    """Requests about offsets of groups, and bounds of queues."""
+
+    def __init__(
+        self, store: MessageStore, topics: TopicTable, shares: OffsetShares, distance: Distance
+    ) -> None:
+        self._store = store
+        self._progress = store._progress
+        self._topics = topics
+        self._shares = shares
+        self._distance = distance
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self._query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._update,
+            RequestCode.GET_MAX_OFFSET: self._max_offset,
+            RequestCode.GET_MIN_OFFSET: self._min_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_by_time,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest_time,
+        }
+
+    def _query(self, connection: Connection, request: Request) -> Answer:
+        """Answer QUERY_CONSUMER_OFFSET."""
+        group, topic, queue_id = group_of(request), topic_of(request), number(request, "queueId")
+        offset = self._progress.get(topic, group).get(queue_id, -1)
+        if offset < 0:
+            least, _ = self._bounds(topic, queue_id)
+            if least > 0 or self._distance.is_far(topic, queue_id, 0):
+                raise Refusal(
+                    ResponseCode.QUERY_NOT_FOUND,
+                    "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+                    fields={},
+                )
+            offset = 0  # so that a new group of a small store begins at its first message
+        return Answer(fields={"offset": str(offset)})
+
+    def _update(self, connection: Connection, request: Request) -> Answer:
+        """Answer UPDATE_CONSUMER_OFFSET; a negative offset stands for none, and is not kept."""
+        group, topic, queue_id = group_of(request), topic_of(request), number(request, "queueId")
+        offset = _long(request, "commitOffset")
+        if self._topics.config(topic) is None and not self._store._knows_topic(topic):
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if queue_id < 0:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"queueId must be 0 or more, got {queue_id}")
+        if offset >= 0:
+            self.commit(topic, group, queue_id, offset, owner=connection.owner)
+        return Answer(fields={})
+
+    def commit(self, topic: str, group: str, queue_id: int, offset: int, *, owner: str) -> None:
+        """Set a group's offset in a queue; ``Refusal`` if it is missing or there are too many."""
+        if not self._topics.has_queue(topic, queue_id):
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the topic {topic} has no queue {queue_id}")
+        if queue_id not in self._progress.table.get((topic, group), ()):
+            try:
+                check_names(topic, group)
+            except ValueError as error:  # a topic of an old broker may have an @
+                raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from None
+            if not self._shares.take((topic, group), owner):
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"there are {self._progress.count} offsets already: the share of the group "
+                    f"{group} or of {owner} is used up",
+                )
+        self._store._commit_progress(topic, group, queue_id, offset)
+
+    def _max_offset(self, connection: Connection, request: Request) -> Answer:
+        """Answer GET_MAX_OFFSET."""
+        _, end = self._bounds(topic_of(request), number(request, "queueId"))
+        return Answer(fields={"offset": str(end)})
+
+    def _min_offset(self, connection: Connection, request: Request) -> Answer:
+        """Answer GET_MIN_OFFSET."""
+        least, _ = self._bounds(topic_of(request), number(request, "queueId"))
+        return Answer(fields={"offset": str(least)})
+
+    def _offset_by_time(self, connection: Connection, request: Request) -> Answer:
+        """Answer SEARCH_OFFSET_BY_TIMESTAMP."""
+        topic, queue_id = topic_of(request), number(request, "queueId")
+        millis = _long(request, "timestamp")
+        boundary = request.fields.get("boundaryType", "").upper()
+        least, end = self._bounds(topic, queue_id)
+        offset = 0
+        if end > 0:
+            queue = Queue(self._store, topic, queue_id)
+            # All times before the first message are the same, and all after the last.
+            millis = min(max(millis, 0), LONG_MAX >> 1)
+            if boundary == "LOWER":
+                offset = queue.offset_at(millis, "lower")
+            elif boundary == "UPPER":
+                offset = max(queue.offset_at(millis, "upper"), least)
+            else:
+                offset = queue.offset_at(millis, "nearest")
+        return Answer(fields={"offset": str(offset)})
+
+    def _earliest_time(self, connection: Connection, request: Request) -> Answer:
+        """Answer GET_EARLIEST_MSG_STORETIME: of the queue's first message, -1 if it is empty."""
+        topic, queue_id = topic_of(request), number(request, "queueId")
+        least, end = self._bounds(topic, queue_id)
+        millis = -1
+        if least < end:
+            try:
+                millis = self._store._store_time(topic, queue_id, least)
+            except StoreError:
+                millis = -1  # removed meanwhile
+        return Answer(fields={"timestamp": str(millis)})
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return the first offset of a queue and its end; zeros without one."""
+        if queue_id < 0:
+            return 0, 0
+        return self._store._bounds(topic, queue_id) or (0, 0)
+
+
 def _long(request: Request, name: str) -> int:
     return number(request, name, least=-LONG_MAX - 1, most=LONG_MAX)
-
-
-def _bounds(gateway: Gateway, topic: str, queue_id: int) -> tuple[int, int]:
-    """Return the first offset of a queue and its end; zeros without one."""
-    if queue_id < 0:
-        return 0, 0
-    return gateway.store._bounds(topic, queue_id) or (0, 0)
-
-
-def query_offset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer QUERY_CONSUMER_OFFSET."""
-    group, topic, queue_id = group_of(request), topic_of(request), number(request, "queueId")
-    offset = gateway.store._progress.get(topic, group).get(queue_id, -1)
-    if offset < 0:
-        least, _ = _bounds(gateway, topic, queue_id)
-        if least > 0 or gateway.distance.is_far(topic, queue_id, 0):
-            raise Refusal(
-                ResponseCode.QUERY_NOT_FOUND,
-                "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
-                fields={},
-            )
-        offset = 0  # so that a new group of a small store begins at its first message
-    return Answer(fields={"offset": str(offset)})
-
-
-def update_offset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer UPDATE_CONSUMER_OFFSET; a negative offset stands for none, and is not kept."""
-    group, topic, queue_id = group_of(request), topic_of(request), number(request, "queueId")
-    offset = _long(request, "commitOffset")
-    store = gateway.store
-    if gateway.topics.config(topic) is None and not store._knows_topic(topic):
-        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-    if queue_id < 0:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"queueId must be 0 or more, got {queue_id}")
-    if offset >= 0:
-        commit(gateway, topic, group, queue_id, offset, owner=connection.owner)
-    return Answer(fields={})
-
-
-def commit(
-    gateway: Gateway, topic: str, group: str, queue_id: int, offset: int, *, owner: str
-) -> None:
-    """Set a group's offset in a queue; ``Refusal`` if it is missing or there are too many."""
-    progress = gateway.store._progress
-    if not gateway.topics.has_queue(topic, queue_id):
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the topic {topic} has no queue {queue_id}")
-    if queue_id not in progress.table.get((topic, group), ()):
-        try:
-            check_names(topic, group)
-        except ValueError as error:  # a topic of an old broker may have an @
-            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        if not gateway.offset_shares.take((topic, group), owner):
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"there are {progress.count} offsets already: the share of the group {group} or "
-                f"of {owner} is used up",
-            )
-    gateway.store._commit_progress(topic, group, queue_id, offset)
-
-
-def max_offset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_MAX_OFFSET."""
-    _, end = _bounds(gateway, topic_of(request), number(request, "queueId"))
-    return Answer(fields={"offset": str(end)})
-
-
-def min_offset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_MIN_OFFSET."""
-    least, _ = _bounds(gateway, topic_of(request), number(request, "queueId"))
-    return Answer(fields={"offset": str(least)})
-
-
-def offset_by_time(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer SEARCH_OFFSET_BY_TIMESTAMP."""
-    topic, queue_id = topic_of(request), number(request, "queueId")
-    millis = _long(request, "timestamp")
-    boundary = request.fields.get("boundaryType", "").upper()
-    least, end = _bounds(gateway, topic, queue_id)
-    offset = 0
-    if end > 0:
-        queue = Queue(gateway.store, topic, queue_id)
-        # All times before the first message are the same, and all after the last.
-        millis = min(max(millis, 0), LONG_MAX >> 1)
-        if boundary == "LOWER":
-            offset = queue.offset_at(millis, "lower")
-        elif boundary == "UPPER":
-            offset = max(queue.offset_at(millis, "upper"), least)
-        else:
-            offset = queue.offset_at(millis, "nearest")
-    return Answer(fields={"offset": str(offset)})
-
-
-def earliest_time(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_EARLIEST_MSG_STORETIME: of the queue's first message, -1 if it is empty."""
-    topic, queue_id = topic_of(request), number(request, "queueId")
-    least, end = _bounds(gateway, topic, queue_id)
-    millis = -1
-    if least < end:
-        try:
-            millis = gateway.store._store_time(topic, queue_id, least)
-        except StoreError:
-            millis = -1  # removed meanwhile
-    return Answer(fields={"timestamp": str(millis)})
-
-
-HANDLERS: dict[int, Handler] = {
-    RequestCode.QUERY_CONSUMER_OFFSET: query_offset,
-    RequestCode.UPDATE_CONSUMER_OFFSET: update_offset,
-    RequestCode.GET_MAX_OFFSET: max_offset,
-    RequestCode.GET_MIN_OFFSET: min_offset,
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offset_by_time,
-    RequestCode.GET_EARLIEST_MSG_STORETIME: earliest_time,
-}

@@ -1,293 +1,78 @@
 """Pulls: stored records for a consumer, now or on arrival.
 
-Source: ``broker/processor/PullMessageProcessor.java``, ``common/sysflag/PullSysFlag.java``.
+Source: ``broker/processor/PullMessageProcessor.java``.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqstore.errors import FilterError
-from rmqstore.serve.consuming.offsets import commit
-from rmqstore.serve.consuming.subscriptions import TAG, unsupported
-from rmqstore.serve.wire.codes import RequestCode, ResponseCode
-from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text
-from rmqstore.serve.wire.frames import Answer, Refusal, Request
-from rmqstore.serve.wire.names import group_of
-from rmqstore.types import GetStatus
+from rmqstore.serve.consuming.pullreader import PullReader, PullRequest, parsed_pull
+from rmqstore.serve.wire.codes import RequestCode
+from rmqstore.serve.wire.fields import LONG_MAX, number
+from rmqstore.serve.wire.frames import Refusal, Request
 
 if TYPE_CHECKING:
-    from rmqstore._core import PullFilter
-    from rmqstore.brokerfiles.groups import GroupConfig
-    from rmqstore.serve.gateway import Gateway, Handled, Handler
+    from rmqstore.serve.accounts.access import Access
+    from rmqstore.serve.consuming.holding import Holds
+    from rmqstore.serve.consuming.offsets import Offsets
+    from rmqstore.serve.network.answers import Handled, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.unread import Unread
 
-__all__ = ["HANDLERS", "PullRequest", "answer_pull"]
+__all__ = ["Pulls"]
 
-# Bits of sysFlag.
-_COMMIT_OFFSET = 1
-_SUSPEND = 2
-_SUBSCRIPTION = 4
-
-_READ = 4  # PermName.PERM_READ
-_MAX_EXPRESSION = 64 << 10
-_LONGEST_HOLD = 3_600_000  # ms
-_HEAD = 8  # bytes of a frame before its header
+_COMMIT_OFFSET = 1  # bit of sysFlag
 _HELD_FIELDS = ("subscription", "expressionType")
 
-# The store's status to the response code for a consumer; an answer of 19 may be held back.
-_CODES = {
-    GetStatus.FOUND: ResponseCode.SUCCESS,
-    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
-    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
-    GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
-    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
-    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
-    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
-}
-_EMPTY = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
 
+class Pulls:
+    """Pull requests: answered, or held until there is something, and their commits."""
 
-@dataclass(slots=True)
-class PullRequest:
-    """Parsed pull request."""
+    def __init__(
+        self, reader: PullReader, holds: Holds, offsets: Offsets, access: Access, unread: Unread
+    ) -> None:
+        self._reader = reader
+        self._holds = holds
+        self._offsets = offsets
+        self._access = access
+        self._unread = unread
 
-    request: Request
-    group: str
-    topic: str
-    queue_id: int
-    offset: int  # where the search goes on; messages before it do not match
-    asked: int  # offset in the request
-    most: int  # messages
-    most_bytes: int | None  # of a 5.x client
-    sys_flag: int
-    sub_version: int
-    suspend: int  # milliseconds that it may be held
-    size: int = 0  # bytes of an answer that waits until its client has read earlier ones
-    goes_on: bool = False  # messages follow the ones that did not match
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return dict.fromkeys((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE), self._pull)
 
+    def _pull(self, connection: Connection, request: Request) -> Handled:
+        """Answer PULL_MESSAGE and LITE_PULL_MESSAGE, or hold it until there is something."""
+        pull = parsed_pull(request)
+        holds = self._holds
+        hold = pull.suspend > 0 and not request.oneway and holds.has_room(connection.owners)
+        if pull.sys_flag & _COMMIT_OFFSET:
+            committed = number(request, "commitOffset", least=-LONG_MAX - 1, most=LONG_MAX)
+        later: Handled = None
+        if self._reader.answer(connection, pull, may_hold=hold):
+            pass
+        elif not hold:
+            later = self._answer_later(connection, pull)
+        else:
+            # For as long as it is held, what it is looked at again for: a body may have 16 MiB.
+            fields = request.fields
+            request.fields = {name: fields[name] for name in _HELD_FIELDS if name in fields}
+            request.body = b""
+            holds.add(connection, pull)
+        if pull.sys_flag & _COMMIT_OFFSET and committed >= 0:
+            with suppress(Refusal):  # the pull is answered
+                self._offsets.commit(
+                    pull.topic, pull.group, pull.queue_id, committed, owner=connection.owner
+                )
+        return later
 
-def _refused(code: int, remark: str, *, faq: bool = False) -> Refusal:
-    return Refusal(code, remark, faq=faq, fields={})
-
-
-def _parsed(request: Request) -> PullRequest:
-    group, topic = group_of(request), text(request, "topic")
-    asked = number(request, "queueOffset", least=-LONG_MAX - 1, most=LONG_MAX)
-    sys_flag = number(request, "sysFlag")
-    pull = PullRequest(
-        request,
-        group,
-        topic,
-        number(request, "queueId"),
-        asked,
-        asked,
-        number(request, "maxMsgNums"),
-        optional_number(request, "maxMsgBytes"),
-        sys_flag,
-        number(request, "subVersion", least=-LONG_MAX - 1, most=LONG_MAX),
-        0,
-    )
-    suspend = number(request, "suspendTimeoutMillis", least=-LONG_MAX - 1, most=LONG_MAX)
-    if sys_flag & _SUSPEND:
-        pull.suspend = min(max(suspend, 0), _LONGEST_HOLD)
-    return pull
-
-
-def _checked(gateway: Gateway, connection: Connection, pull: PullRequest) -> PullFilter | None:
-    """Return the filter of an allowed pull, checked in a broker's order."""
-    config = gateway.new_groups.config(pull.group, connection.owner)
-    if config is None:
-        raise _refused(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group [{pull.group}] does not exist, ",
-            faq=True,
-        )
-    if not config.consume_enable:
-        raise _refused(
-            ResponseCode.NO_PERMISSION, f"subscription group no permission, {pull.group}"
-        )
-    topic = gateway.topics.config(pull.topic)
-    if topic is None:
-        raise _refused(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{pull.topic}] not exist, apply first please! ",
-            faq=True,
-        )
-    if not topic.perm & _READ:
-        raise _refused(
-            ResponseCode.NO_PERMISSION, f"the topic[{pull.topic}] pulling message is forbidden"
-        )
-    if not 0 <= pull.queue_id < topic.read_queue_nums:
-        raise _refused(
-            ResponseCode.SYSTEM_ERROR,
-            f"queueId[{pull.queue_id}] is illegal, topic:[{pull.topic}] "
-            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{connection.peer}]",
-        )
-    if pull.sys_flag & _SUBSCRIPTION:
-        return _own_filter(gateway, pull)
-    return _group_filter(gateway, pull, config)
-
-
-def _own_filter(gateway: Gateway, pull: PullRequest) -> PullFilter | None:
-    """Return the filter of the subscription in the request."""
-    fields = pull.request.fields
-    expression, kind = fields.get("subscription", ""), fields.get("expressionType") or TAG
-    _check_kind(gateway, kind)
-    try:
-        if len(expression) > _MAX_EXPRESSION:
-            raise FilterError(f"an expression of {len(expression)} characters", 0)
-        return gateway.pull_filters.of(expression, kind)
-    except FilterError:
-        raise _refused(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
-        ) from None
-
-
-def _check_kind(gateway: Gateway, kind: str) -> None:
-    why = unsupported(gateway.settings, kind)
-    if why is not None:
-        raise _refused(ResponseCode.SYSTEM_ERROR, why)
-
-
-def _group_filter(gateway: Gateway, pull: PullRequest, config: GroupConfig) -> PullFilter | None:
-    """Return the filter of the group's subscription by heartbeat."""
-    group = gateway.clients.group(pull.group)
-    if group is None:
-        raise _refused(
-            ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist", faq=True
-        )
-    if group.is_broadcast and not config.consume_broadcast_enable:
-        raise _refused(
-            ResponseCode.NO_PERMISSION,
-            f"the consumer group[{pull.group}] can not consume by broadcast way",
-        )
-    subscription = group.subscriptions.get(pull.topic)
-    if subscription is None:
-        raise _refused(
-            ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist", faq=True
-        )
-    if subscription.version < pull.sub_version:
-        raise _refused(
-            ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
-        )
-    _check_kind(gateway, subscription.kind)
-    try:
-        return gateway.pull_filters.of(subscription.expression, subscription.kind)
-    except FilterError:
-        raise _refused(
-            ResponseCode.FILTER_DATA_NOT_EXIST,
-            "The broker's consumer filter data is not exist!Your expression may be wrong!",
-        ) from None
-
-
-def answer_pull(
-    gateway: Gateway,
-    connection: Connection,
-    pull: PullRequest,
-    *,
-    may_hold: bool,
-    woken: bool = False,
-) -> bool:
-    """Answer a pull, unless it is empty and may be held, or lacks room; return whether it was.
-
-    Without room ``pull.size`` is set. Unwanted messages move ``pull.offset``, and do not end the
-    hold of a ``woken`` pull. ``Refusal`` if it is not allowed, or not any more.
-    """
-    made = _checked(gateway, connection, pull)
-    store = gateway.store
-    most, most_bytes = gateway.distance.limits(pull.topic, pull.queue_id, pull.offset)
-    most = max(1, min(pull.most, most))
-    if pull.most_bytes is not None and pull.most_bytes > 0:
-        most_bytes = min(most_bytes, pull.most_bytes)
-    opaque = pull.request.opaque
-    # A held pull learns of later dispatches; any other must see earlier puts now.
-    status, following, least, end, count, frame = store._pull(
-        *(pull.topic, pull.queue_id, pull.offset, most, most_bytes, made, opaque),
-        at_once=may_hold,
-    )
-    pull.size = 0
-    pull.goes_on = False
-    if count:
-        unread = gateway.unread
-        if unread.taken and not pull.request.oneway and not unread.has_room(connection, len(frame)):
-            pull.size = len(frame)
-            connection.lacks_room()
-            return False
-        size = len(frame) - _HEAD - int.from_bytes(frame[4:_HEAD])
-        gateway.rates.got(pull.group, pull.topic, count, size)
-        if not pull.request.oneway:
-            connection.write(frame)
-        return True
-    code = _CODES[status]
-    if status in _EMPTY and pull.asked == 0:
-        code = ResponseCode.PULL_NOT_FOUND
-    remark = status.name
-    if may_hold and code == ResponseCode.PULL_NOT_FOUND:
-        return False
-    if may_hold and woken and code == ResponseCode.PULL_RETRY_IMMEDIATELY:
-        pull.offset = following
-        pull.goes_on = following < end
-        return False
-    if status is GetStatus.OFFSET_OVERFLOW_ONE and pull.offset != pull.asked:
-        code, remark = ResponseCode.PULL_RETRY_IMMEDIATELY, GetStatus.NO_MATCHED_MESSAGE.name
-    connection.answer(
-        pull.request,
-        Answer(
-            code,
-            remark,
-            {
-                "suggestWhichBrokerId": "0",
-                "nextBeginOffset": str(following),
-                "minOffset": str(least),
-                "maxOffset": str(end),
-            },
-        ),
-    )
-    return True
-
-
-async def _answer_later(gateway: Gateway, connection: Connection, pull: PullRequest) -> None:
-    """Answer a pull that may not be held once its client has read enough of what it was sent."""
-    version = gateway.accounts_version
-    answered = False
-    while not answered:
-        async with gateway.unread.room(connection, pull.size):
-            gateway.ask_again(connection, pull.request, version)
-        answered = answer_pull(gateway, connection, pull, may_hold=False)
-
-
-def pull_message(gateway: Gateway, connection: Connection, request: Request) -> Handled:
-    """Answer PULL_MESSAGE and LITE_PULL_MESSAGE, or hold it until there is something."""
-    pull = _parsed(request)
-    holds = gateway.holds
-    hold = pull.suspend > 0 and not request.oneway and holds.has_room(connection.owners)
-    if pull.sys_flag & _COMMIT_OFFSET:
-        committed = number(request, "commitOffset", least=-LONG_MAX - 1, most=LONG_MAX)
-    later: Handled = None
-    if answer_pull(gateway, connection, pull, may_hold=hold):
-        pass
-    elif not hold:
-        later = _answer_later(gateway, connection, pull)
-    else:
-        # For as long as it is held, what it is looked at again for: a body may have 16 MiB.
-        fields = request.fields
-        request.fields = {name: fields[name] for name in _HELD_FIELDS if name in fields}
-        request.body = b""
-        holds.add(connection, pull)
-    if pull.sys_flag & _COMMIT_OFFSET and committed >= 0:
-        with suppress(Refusal):  # the pull is answered
-            commit(
-                gateway, pull.topic, pull.group, pull.queue_id, committed, owner=connection.owner
-            )
-    return later
-
-
-HANDLERS: dict[int, Handler] = {
-    RequestCode.PULL_MESSAGE: pull_message,
-    RequestCode.LITE_PULL_MESSAGE: pull_message,
-}
+    async def _answer_later(self, connection: Connection, pull: PullRequest) -> None:
+        """Answer a pull that may not be held once its client has read enough earlier answers."""
+        version = self._access.version
+        answered = False
+        while not answered:
+            async with self._unread.room(connection, pull.size):
+                self._access.ask_again(connection, pull.request, version)
+            answered = self._reader.answer(connection, pull, may_hold=False)

@@ -427,17 +427,21 @@ class Connection(asyncio.BufferedProtocol):
         self._opaque += 1
         future = self._asked[self._opaque] = self._shared.work.loop.create_future()
         self.write(encode_request(code, fields, body, self._opaque, oneway=False))
-        asker._waits_for.add(future)
-        return self._answer_of(self._opaque, future, asker, seconds)
+        asker.ends_with(future)
+        return self._answer_of(self._opaque, future, seconds)
+
+    def ends_with(self, future: asyncio.Future[Request | str]) -> None:
+        """Give up the wait for another client's answer when this connection is lost."""
+        self._waits_for.add(future)
+        future.add_done_callback(self._waits_for.discard)
 
     async def _answer_of(
-        self, opaque: int, future: asyncio.Future[Request | str], asker: Connection, seconds: float
+        self, opaque: int, future: asyncio.Future[Request | str], seconds: float
     ) -> Request:
         try:
             found = await asyncio.wait_for(future, seconds)
         finally:
             self._asked.pop(opaque, None)
-            asker._waits_for.discard(future)
         if isinstance(found, str):
             raise ConnectionResetError(found)
         return found
