@@ -177,11 +177,6 @@ class Gateway:
         ):
             self.handlers.update(part.handlers())
 
-    @property
-    def accounts_version(self) -> int:  # TRANSITION
-        """Number of changes of the accounts."""
-        return self.access.version
-
     def _accounts_changed(self) -> None:
         """End what was held by callers that may not any more."""
         self.holds.ask_again()
