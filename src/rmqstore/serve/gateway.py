@@ -83,9 +83,8 @@ class Gateway:
             unread=self.connections.unread, kept_frames=self.connections.kept_frames,
             closing=self.work.closing, lost=self.connections.lost, spawn=self.work.spawn,
             every=self.work.every, change=self.pools.change, remove=self.pools.remove,
-            end=self.pools.end, lookups=self.pools.lookups, allows=self.access.allows,
+            lookups=self.pools.lookups, allows=self.access.allows,
             ask_again=self.access.ask_again, answer_to=self.answers.to,
-            answers_later=self.answers.later,
         )  # fmt: skip
         self.locks = Locks(store.clock.now)
         self.topics = TopicTable(store, settings)
