@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from rmqstore.serve.accounts.access import Access
 from rmqstore.serve.consuming.distance import Distance
 from rmqstore.serve.consuming.offsets import OffsetShares
 from rmqstore.serve.consuming.subscriptions import PullFilters
+from rmqstore.serve.figures.rates import Rates
+from rmqstore.serve.figures.sources import Figures
 from rmqstore.serve.network.answers import Answers, AnswerSteps, Handled, Handler
 from rmqstore.serve.network.busypoll import BusyPoll
 from rmqstore.serve.network.connection import Connection, Shared
@@ -34,17 +36,14 @@ from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.topics.producedtopics import ProducedTopics, SentTopics
 from rmqstore.serve.topics.routes import Routes
 from rmqstore.serve.topics.topictable import TopicTable
-from rmqstore.serve.wire.codes import ResponseCode
+from rmqstore.serve.wire.codes import UNKNOWN, ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 
 if TYPE_CHECKING:
     from rmqstore.serve.settings import Settings
-    from rmqstore.serve.testing.rules import RequestRules
     from rmqstore.store import MessageStore
 
-__all__ = ["UNKNOWN", "Gateway", "Handled", "Handler"]
-
-UNKNOWN = -1  # among the counts of requests: all codes without a handler
+__all__ = ["Gateway", "Handled", "Handler"]
 
 _ASKED_TOPICS = 100_000  # made by requests
 
@@ -59,13 +58,13 @@ class Gateway:
         from rmqstore.serve.consuming.holding import Holds
         from rmqstore.serve.consuming.locks import Locks
         from rmqstore.serve.consuming.newgroups import NewGroups
-        from rmqstore.serve.figures.rates import Rates
         from rmqstore.serve.handlers import HANDLERS
 
         self.store = store
         self.settings = settings
         self.handlers: dict[int, Handler] = {}  # tests may add some
-        self.rules: RequestRules | None = None  # faults set by a test
+        # Takes a request before it is handled, if it returns True: faults set by a test.
+        self.intercept: Callable[[Connection, Request], bool] | None = None
         # By code, but for those handled by the core: see ``sends``.
         self.requests: Counter[int] = Counter()
         self.work = Work(loop)
@@ -112,7 +111,11 @@ class Gateway:
             hot_sends=settings.acl is None,
         )
         self.offset_shares = OffsetShares(self)
-        self.distance, self.rates = Distance(store), Rates(self)
+        self.distance, self.rates = Distance(store), Rates(store, settings, self.work)
+        self.figures = Figures(
+            store, settings, self.work, self.connections, self.clients, self.holds, self.locks,
+            self.rates, self.sends, self.requests,
+        )  # fmt: skip
         self.pull_filters = PullFilters()
         self.handlers.update((code, partial(one, self)) for code, one in HANDLERS.items())
         self._handle_names_and_sends()
@@ -169,12 +172,11 @@ class Gateway:
 
     def dispatch(self, connection: Connection, request: Request) -> None:
         """Handle a request and answer it."""
-        if self.rules is not None and self.rules.take(connection, request):
-            return
-        self.handle(connection, request)
+        if self.intercept is None or not self.intercept(connection, request):
+            self.handle(connection, request)
 
     def handle(self, connection: Connection, request: Request) -> None:
-        """Handle a request, without the rules of a test."""
+        """Handle a request, without the faults of a test."""
         self.requests[request.code if request.code in self.handlers else UNKNOWN] += 1
         self.run(connection, request)
 
