@@ -13,8 +13,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.accounts.access import Access
+from rmqstore.serve.admin.broker import BrokerAdmin
+from rmqstore.serve.admin.connections import ConnectionAdmin
+from rmqstore.serve.admin.forwarding import Forwarding
+from rmqstore.serve.admin.groups import GroupAdmin
+from rmqstore.serve.admin.progress import ProgressAdmin
+from rmqstore.serve.admin.queues import QueueAdmin
+from rmqstore.serve.admin.resets import Resets
+from rmqstore.serve.admin.topics import TopicAdmin
 from rmqstore.serve.consuming.distance import Distance
-from rmqstore.serve.consuming.offsets import OffsetShares
+from rmqstore.serve.consuming.offsets import Offsets, OffsetShares
 from rmqstore.serve.consuming.subscriptions import PullFilters
 from rmqstore.serve.figures.rates import Rates
 from rmqstore.serve.figures.sources import Figures
@@ -111,6 +119,7 @@ class Gateway:
             hot_sends=settings.acl is None,
         )
         self.offset_shares = OffsetShares(self)
+        self.offsets = Offsets(self)
         self.distance, self.rates = Distance(store), Rates(store, settings, self.work)
         self.figures = Figures(
             store, settings, self.work, self.connections, self.clients, self.holds, self.locks,
@@ -119,6 +128,7 @@ class Gateway:
         self.pull_filters = PullFilters()
         self.handlers.update((code, partial(one, self)) for code, one in HANDLERS.items())
         self._handle_names_and_sends()
+        self._handle_admin()
         if settings.acl is not None:
             from rmqstore.serve.accounts.changes import AccountChanges
 
@@ -155,6 +165,33 @@ class Gateway:
                 sent_back=self.rates.sent_back,
             ),
         ):
+            self.handlers.update(part.handlers())
+
+    def _handle_admin(self) -> None:
+        """Add the handlers of operators."""
+        store, settings, topics, clients = self.store, self.settings, self.topics, self.clients
+        for part in (
+            TopicAdmin(
+                store, settings, self.work, self.pools, topics,
+                names=self.nameserver, produced=self.produced_topics, asked=self.asked_topics,
+                rates=self.rates,
+            ),
+            QueueAdmin(store, settings, topics, clients),
+            GroupAdmin(
+                store, settings, self.work, self.pools, topics,
+                new_groups=self.new_groups, rates=self.rates,
+            ),
+            ConnectionAdmin(store, clients, self.work),
+            ProgressAdmin(
+                store, settings, topics, clients, self.offsets, rates=self.rates
+            ),
+            BrokerAdmin(store, settings, topics, self.rates),
+            Resets(
+                store, settings, topics, clients, self.connections.unread,
+                long_answers=self.long_answers,
+            ),
+            Forwarding(store, settings, clients, self.access),
+        ):  # fmt: skip
             self.handlers.update(part.handlers())
 
     @property

@@ -5,7 +5,6 @@ Source: ``broker/BrokerController.java registerProcessor``.
 
 from __future__ import annotations
 
-from rmqstore.serve import admin
 from rmqstore.serve.consuming import clients, locks, lookups, offsets, pulling
 from rmqstore.serve.gateway import Handler
 
@@ -17,5 +16,4 @@ HANDLERS: dict[int, Handler] = {
     **lookups.HANDLERS,
     **offsets.HANDLERS,
     **pulling.HANDLERS,
-    **admin.HANDLERS,
 }

@@ -6,6 +6,7 @@ Source: ``broker/processor/ConsumerManageProcessor.java``,
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqstore.brokerfiles.offsets import check_names
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.turns import Steps
     from rmqstore.serve.shares import Owners
 
-__all__ = ["HANDLERS", "OffsetShares", "commit"]
+__all__ = ["HANDLERS", "OffsetShares", "Offsets", "commit"]
 
 
 class OffsetShares(SharedTable[tuple[str, str]]):
@@ -57,6 +58,13 @@ class OffsetShares(SharedTable[tuple[str, str]]):
                 if not self._gateway.topics.has_queue(topic, queue_id):
                     self._progress.forget_queue(topic, group, queue_id)
                 yield
+
+
+class Offsets:  # TRANSITION
+    """Commits of offsets."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.commit = partial(commit, gateway)
 
 
 def _long(request: Request, name: str) -> int:
