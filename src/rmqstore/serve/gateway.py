@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Generator
-from functools import partial
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.accounts.access import Access
+from rmqstore.serve.admin.broker import BrokerAdmin
+from rmqstore.serve.admin.connections import ConnectionAdmin
+from rmqstore.serve.admin.forwarding import Forwarding
+from rmqstore.serve.admin.groups import GroupAdmin
+from rmqstore.serve.admin.progress import ProgressAdmin
+from rmqstore.serve.admin.queues import QueueAdmin
+from rmqstore.serve.admin.resets import Resets
+from rmqstore.serve.admin.topics import TopicAdmin
 from rmqstore.serve.consuming.clients import Clients
 from rmqstore.serve.consuming.distance import Distance
 from rmqstore.serve.consuming.holding import Holds
@@ -22,6 +29,8 @@ from rmqstore.serve.consuming.newgroups import NewGroups
 from rmqstore.serve.consuming.offsets import Offsets, OffsetShares
 from rmqstore.serve.consuming.pulling import Pulls
 from rmqstore.serve.consuming.pullreader import PullChecks, PullReader
+from rmqstore.serve.figures.rates import Rates
+from rmqstore.serve.figures.sources import Figures
 from rmqstore.serve.network.answers import Answers, AnswerSteps, Handled, Handler
 from rmqstore.serve.network.busypoll import BusyPoll
 from rmqstore.serve.network.connection import Connection, Shared
@@ -40,17 +49,14 @@ from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.topics.producedtopics import ProducedTopics, SentTopics
 from rmqstore.serve.topics.routes import Routes
 from rmqstore.serve.topics.topictable import TopicTable
-from rmqstore.serve.wire.codes import ResponseCode
+from rmqstore.serve.wire.codes import UNKNOWN, ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 
 if TYPE_CHECKING:
     from rmqstore.serve.settings import Settings
-    from rmqstore.serve.testing.rules import RequestRules
     from rmqstore.store import MessageStore
 
-__all__ = ["UNKNOWN", "Gateway", "Handled", "Handler"]
-
-UNKNOWN = -1  # among the counts of requests: all codes without a handler
+__all__ = ["Gateway", "Handled", "Handler"]
 
 _ASKED_TOPICS = 100_000  # made by requests
 
@@ -61,13 +67,11 @@ class Gateway:
     def __init__(
         self, store: MessageStore, settings: Settings, loop: asyncio.AbstractEventLoop
     ) -> None:
-        from rmqstore.serve.figures.rates import Rates
-        from rmqstore.serve.handlers import HANDLERS
-
         self.store = store
         self.settings = settings
         self.handlers: dict[int, Handler] = {}  # tests may add some
-        self.rules: RequestRules | None = None  # faults set by a test
+        # Takes a request before it is handled, if it returns True: faults set by a test.
+        self.intercept: Callable[[Connection, Request], bool] | None = None
         # By code, but for those handled by the core: see ``sends``.
         self.requests: Counter[int] = Counter()
         self.work = Work(loop)
@@ -78,14 +82,6 @@ class Gateway:
         self.long_answers = LongAnswers(
             self.work, self.connections.unread, self.access, self.answers
         )
-        self.__dict__.update(  # TRANSITION: handlers that are not converted yet
-            loop=loop, port=settings.port, log=self.work.log, turns=self.work.turns,
-            unread=self.connections.unread, kept_frames=self.connections.kept_frames,
-            closing=self.work.closing, lost=self.connections.lost, spawn=self.work.spawn,
-            every=self.work.every, change=self.pools.change, remove=self.pools.remove,
-            lookups=self.pools.lookups, allows=self.access.allows,
-            ask_again=self.access.ask_again, answer_to=self.answers.to,
-        )  # fmt: skip
         self.locks = Locks(store.clock.now)
         self.topics = TopicTable(store, settings)
         self.nameserver = NameServer(store, settings, self.topics, self.pools)
@@ -98,14 +94,12 @@ class Gateway:
         # Shared by the sends of all connections, with their counts.
         self.sends = client_sends(store, settings, self.new_topics, self.work)
         self.durable = DurableAnswers(store, self.work, self.sends)
-        self.rates = Rates(self)
+        self.rates = Rates(store, settings, self.work)
         self.new_groups = NewGroups(store, settings, self.work)
         self.clients = Clients(settings, self.connections, self.work, self.access, self.new_groups)
         self.distance = Distance(store)
         checks = PullChecks(settings, self.new_groups, self.topics, self.clients)
-        reader = PullReader(
-            store, checks, self.distance, self.connections.unread, self.rates.got
-        )
+        reader = PullReader(store, checks, self.distance, self.connections.unread, self.rates.got)
         self.holds = Holds(
             store,
             settings,
@@ -128,16 +122,13 @@ class Gateway:
             resumed=self.holds.go_on,
             hot_sends=settings.acl is None,
         )
-        self.handlers.update((code, partial(one, self)) for code, one in HANDLERS.items())
+        self.figures = Figures(
+            store, settings, self.work, self.connections, self.clients, self.holds, self.locks,
+            self.rates, self.sends, self.requests,
+        )  # fmt: skip
         self._handle_names_and_sends()
-        for part in (
-            self.clients,
-            self.offsets,
-            LockRequests(self.locks, self.topics, settings),
-            Lookups(store, self.pools, self.connections.unread),
-            Pulls(reader, self.holds, self.offsets, self.access, self.connections.unread),
-        ):
-            self.handlers.update(part.handlers())
+        self._handle_consumers(reader)
+        self._handle_admin()
         if settings.acl is not None:
             from rmqstore.serve.accounts.changes import AccountChanges
 
@@ -176,6 +167,45 @@ class Gateway:
         ):
             self.handlers.update(part.handlers())
 
+    def _handle_consumers(self, reader: PullReader) -> None:
+        """Add the handlers of consumers."""
+        unread = self.connections.unread
+        for part in (
+            self.clients,
+            self.offsets,
+            LockRequests(self.locks, self.topics, self.settings),
+            Lookups(self.store, self.pools, unread),
+            Pulls(reader, self.holds, self.offsets, self.access, unread),
+        ):
+            self.handlers.update(part.handlers())
+
+    def _handle_admin(self) -> None:
+        """Add the handlers of operators."""
+        store, settings, topics, clients = self.store, self.settings, self.topics, self.clients
+        for part in (
+            TopicAdmin(
+                store, settings, self.work, self.pools, topics,
+                names=self.nameserver, produced=self.produced_topics, asked=self.asked_topics,
+                rates=self.rates,
+            ),
+            QueueAdmin(store, settings, topics, clients),
+            GroupAdmin(
+                store, settings, self.work, self.pools, topics,
+                new_groups=self.new_groups, rates=self.rates,
+            ),
+            ConnectionAdmin(store, clients, self.work),
+            ProgressAdmin(
+                store, settings, topics, clients, self.offsets, rates=self.rates
+            ),
+            BrokerAdmin(store, settings, topics, self.rates),
+            Resets(
+                store, settings, topics, clients, self.connections.unread,
+                long_answers=self.long_answers,
+            ),
+            Forwarding(store, settings, clients, self.access),
+        ):  # fmt: skip
+            self.handlers.update(part.handlers())
+
     def _accounts_changed(self) -> None:
         """End what was held by callers that may not any more."""
         self.holds.ask_again()
@@ -186,12 +216,11 @@ class Gateway:
 
     def dispatch(self, connection: Connection, request: Request) -> None:
         """Handle a request and answer it."""
-        if self.rules is not None and self.rules.take(connection, request):
-            return
-        self.handle(connection, request)
+        if self.intercept is None or not self.intercept(connection, request):
+            self.handle(connection, request)
 
     def handle(self, connection: Connection, request: Request) -> None:
-        """Handle a request, without the rules of a test."""
+        """Handle a request, without the faults of a test."""
         self.requests[request.code if request.code in self.handlers else UNKNOWN] += 1
         self.run(connection, request)
 

@@ -158,7 +158,7 @@ import sys
 from rmqstore.serve.topics.routes import Routes
 def broken(*_):
     raise RuntimeError("broken on purpose")
-Routes.route = broken
+Routes.handlers = lambda self: {105: broken}
 from rmqstore.cli import main
 main(["serve", sys.argv[1], "--port", "0"])
 """
