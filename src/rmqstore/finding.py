@@ -36,7 +36,7 @@ class FindingEngine(_core.Engine):
 
         A key that it hides is not found. Each place counts once; a new opening begins anew.
         """
-        return tuple(self._passed_over.values())
+        return tuple(self.core.passed_over.values())
 
     def message(self, id: str) -> _core.Message:
         """Return a message by the store's id, or by its unique key.
@@ -120,7 +120,7 @@ class FindingEngine(_core.Engine):
         -----
         Source: ``store/DefaultMessageStore.java queryMessage``.
         """
-        return self._query_many(topic, key_column(keys), max_num, begin, end, index_only)
+        return self.core.query_many(topic, key_column(keys), max_num, begin, end, index_only)
 
     def locate_many(
         self,
@@ -164,5 +164,7 @@ class FindingEngine(_core.Engine):
         -----
         Source: ``store/index/IndexService.java queryOffset``.
         """
-        hits, count, starts = self._locate(topic, key_column(keys), max_num, begin, end, index_only)
+        hits, count, starts = self.core.locate(
+            topic, key_column(keys), max_num, begin, end, index_only
+        )
         return arrays.int64_array(hits, count), arrays.int64_array(starts, len(starts) // 8)

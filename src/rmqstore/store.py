@@ -109,6 +109,9 @@ class MessageStore(
         services: bool = True,
     ) -> None:
         super().__init__()
+        self.core.make_topic = self._make_topic
+        self.core.remake_topic = self._remake_topic
+        self.core.begin_schedule = self._begin_schedule
         log = (
             [Path(path, paths.COMMIT_LOG)] if places is None else [Path(one.path) for one in places]
         )
@@ -120,7 +123,7 @@ class MessageStore(
         self._configured = not infer_sizes
         self._serviced = services
         left_open = _SIZES.keys() if infer_sizes else sizes_left_open(chosen)
-        self._open(
+        self.core.open(
             path,
             mode,
             chosen,
@@ -134,7 +137,7 @@ class MessageStore(
         try:
             self._finish_opening(chosen, left_open)
             if mode == "r" and verify == "full":
-                self.recovery = describe_verification(self.path, self.recovery, self._verify())
+                self.recovery = describe_verification(self.path, self.recovery, self.core.verify())
             if services:
                 self._start_services()
         except BaseException:
@@ -161,18 +164,18 @@ class MessageStore(
     def _sync_failed(self, error: SyncError) -> Never:
         """Fail the store, and raise the reason."""
         path = os.path.relpath(error.filename, self.path)
-        self._set_failed(error.errno or errno.EIO, path, "cannot be forced to the disk")
-        self._check_writable()
+        self.core.set_failed(error.errno or errno.EIO, path, "cannot be forced to the disk")
+        self.core.check_writable()
         raise error  # not reached: _check_writable raises
 
     def _finish_opening(self, chosen: StoreConfig, left_open: Collection[str]) -> None:
         """Set up the Python side of the store: topics, sizes, results of recovery."""
         if self.mode != "r":
-            self._registry.settle(self._recovery()["log_end"], self._gone_topics())
+            self._registry.settle(self.core.recovery()["log_end"], self.core.gone_topics())
         for topic in self._registry:
             self._topic_changed(topic.topic_name, topic)
         self._registry.watchers.append(self._topic_changed)
-        log_size, queue_size, slots, entries, ext_size = self._sizes()
+        log_size, queue_size, slots, entries, ext_size = self.core.sizes()
         self._in_force = chosen.replace(
             mapped_file_size_commit_log=log_size,
             mapped_file_size_consume_queue=queue_size,
@@ -180,7 +183,7 @@ class MessageStore(
             max_hash_slot_num=slots or chosen.max_hash_slot_num,
             max_index_num=entries or chosen.max_index_num,
         )
-        found = self._recovery()
+        found = self.core.recovery()
         self.recovery = describe_recovery(
             self.path,
             self.mode,
@@ -231,7 +234,7 @@ class MessageStore(
         """Return the ids of the queues that have files by topic, in the order of the names."""
         if self.mode == "r":
             self._registry.reload()
-        found = self._queue_files()
+        found = self.core.queue_files()
         names = found.keys() | {entry.topic_name for entry in self._registry}
         return {name: found.get(name, []) for name in sorted(names)}
 
@@ -278,7 +281,7 @@ class MessageStore(
         StoreClosedError, ForkedStoreError
             The store is not open here.
         """
-        return self._queue_files()
+        return self.core.queue_files()
 
     def queue_bounds(self, topic: str, queue_id: SupportsIndex) -> tuple[int, int]:
         """Return the first queue offset of a queue and the one after its last, at present.
@@ -300,7 +303,7 @@ class MessageStore(
         StoreClosedError, ForkedStoreError
             The store is not open here.
         """
-        return self._bounds(topic, queue_id) or (0, 0)
+        return self.core.bounds(topic, queue_id) or (0, 0)
 
     @property
     def deleted_topics(self) -> Mapping[str, int]:
@@ -345,11 +348,13 @@ class MessageStore(
         -----
         Source: ``broker/topic/TopicConfigManager.java``.
         """
-        self._check_writable()
+        self.core.check_writable()
         entry = topic_entry(name, queue_nums, order=order, perm=perm)
         name = entry.topic_name
         self._registry.change({name: lambda _there: entry})
-        return Topic(self, name, self._registry.get(name), tuple(self._queue_files().get(name, ())))
+        return Topic(
+            self, name, self._registry.get(name), tuple(self.core.queue_files().get(name, ()))
+        )
 
     def _topic_changed(self, name: str, entry: TopicConfig | None) -> None:
         """Pass a topic's new or changed entry to the core.
@@ -358,7 +363,7 @@ class MessageStore(
         to write.
         """
         if entry is not None and not self.closed and paths.is_stored_topic_name(name):
-            self._set_topic(name, entry.write_queue_nums if paths.is_topic_name(name) else 0)
+            self.core.set_topic(name, entry.write_queue_nums if paths.is_topic_name(name) else 0)
 
     def _make_topic(self, topic: str) -> None:
         """Create a topic that a message was put to; called by the core."""
@@ -368,7 +373,7 @@ class MessageStore(
         )
         entry = self._registry.get(topic)
         if entry is not None and entry.write_queue_nums < 1:  # clients may not send to it; we may
-            self._set_topic(topic, 1)
+            self.core.set_topic(topic, 1)
 
     def _remake_topic(self, topic: str, physical_offset: int) -> None:
         """Create a topic that was deleted before a message at a log offset; called by the core."""
@@ -405,7 +410,7 @@ class MessageStore(
         Source: ``store/DefaultMessageStore.java cleanUnusedTopic``,
         ``broker/processor/AdminBrokerProcessor.java deleteTopic``.
         """
-        self._check_writable()
+        self.core.check_writable()
         if isinstance(name, str):
             name = str.__str__(name)
             if is_system_topic(name):
@@ -416,12 +421,12 @@ class MessageStore(
         if name not in topics:
             raise self._no_topic(name, topics)
         with self._registry.lock:
-            log_end = self._flush_log()
+            log_end = self.core.flush_log()
             # The note is on the disk before the first file goes: otherwise a recovery from the log
             # would bring the queues back. And never beyond the log's durable end: messages put
             # after a power cut would lie below the note.
             self._registry.remove(name, log_end)
-            self._set_topic(name, 0)
+            self.core.set_topic(name, 0)
             self._progress.forget(topic=name)
             try:
                 self._progress.save()
@@ -429,9 +434,9 @@ class MessageStore(
                 raise
             except OSError as error:  # an offset behind its queue's end is taken back by opening
                 log_warning("%s: offsets of groups will be written later: %s", self.path, error)
-            log_end = self._delete_queues(name)
+            log_end = self.core.delete_queues(name)
             self._forget_topic(name)
-            self._flush_log()
+            self.core.flush_log()
             self._registry.note_deleted(name, log_end)
 
 

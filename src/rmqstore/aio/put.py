@@ -120,8 +120,8 @@ class AsyncEngine(_core.Engine):
         """
         from rmqstore.aio import wait as asyncwait
 
-        if self._config.compress_above is not None:
-            above, most = self._config.compress_above, self._config.max_body_size
+        if self.core.config.compress_above is not None:
+            above, most = self.core.config.compress_above, self.core.config.max_body_size
             body = await asyncwait.deflated(above, most, body)
         put = partial(
             self.put,
@@ -140,6 +140,6 @@ class AsyncEngine(_core.Engine):
             lite_topics=lite_topics,
             wait=False,
         )
-        if wait and self._config.flush_disk_type == "SYNC_FLUSH":
+        if wait and self.core.config.flush_disk_type == "SYNC_FLUSH":
             return await asyncwait.put_durable(self, topic, put)
         return await asyncwait.put_at_once(self, topic, put)

@@ -49,7 +49,7 @@ class DurableWaits:
     def enter(self) -> None:
         """Prepare to wait, before anything is stored."""
         if self._wakeup is None:
-            wakeup = self._store._log_wakeup()
+            wakeup = self._store.core.log_wakeup()
             try:
                 self._loop.add_reader(wakeup.fileno(), self._woken)
             except BaseException:
@@ -146,7 +146,7 @@ async def put_at_once(store: _core.Engine, topic: str, put: _Put) -> _core.PutRe
     key = (id(loop), id(store), name)
     while (making := _making.get(key)) is not None:
         await making.wait()
-    if store._knows_topic(topic):
+    if store.core.knows_topic(topic):
         return put()
     made = asyncio.Event()
     with _tables_lock:
@@ -166,7 +166,7 @@ async def put_durable(store: _core.Engine, topic: str, put: _Put) -> _core.PutRe
     key = (id(loop), id(store))
     waits = _waits.get(key)
     if waits is None:
-        waits = DurableWaits(store, loop, store._config.sync_flush_timeout / 1000)
+        waits = DurableWaits(store, loop, store.core.config.sync_flush_timeout / 1000)
         with _tables_lock:
             _waits[key] = waits
     waits.enter()

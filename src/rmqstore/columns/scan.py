@@ -251,7 +251,7 @@ class Scan:
     ) -> _core.ScanPass:
         names = self.columns if columns is None else columns
         return _core.ScanPass(
-            self._engine,
+            self._engine.core,
             tuple(_core.COLUMN_NAMES.index(name) for name in names),
             self._topics,
             self._queue_id,

@@ -211,7 +211,7 @@ class Consumer(Closing):
         self._store._check_here()
         with self._lock:
             self._check_open()
-            self._store._check_open()
+            self._store.core.check_open()
             self._sharing.clear()
             if self._share.epoch != self._epoch:
                 self._rebalance()
@@ -340,7 +340,7 @@ class Consumer(Closing):
     def _queue_ids(self) -> set[int]:
         """Return the ids of the topic's queues."""
         entry = self._store._registry.get(self.topic)
-        ids = set(self._store._queue_files().get(self.topic, ()))
+        ids = set(self._store.core.queue_files().get(self.topic, ()))
         return ids if entry is None else ids | set(range(entry.read_queue_nums))
 
     def _look_for_queues_at_times(self) -> None:
@@ -375,7 +375,7 @@ class Consumer(Closing):
         self._epoch = epoch
 
     def _bounds_of(self, queue_id: int) -> tuple[int, int]:
-        return self._store._bounds(self.topic, queue_id) or (0, 0)
+        return self._store.core.bounds(self.topic, queue_id) or (0, 0)
 
     def _restart(self, queue_id: int, reading: _Reading, low: int, high: int) -> None:
         """Restart a queue that ends below where it was read.
@@ -394,7 +394,7 @@ class Consumer(Closing):
         if self._start == "last":
             return low if self._epoch >= 0 else high  # a queue made since is new
         if isinstance(self._start, int):
-            return self._store._first_after(self.topic, queue_id, self._start - 1, None)
+            return self._store.core.first_after(self.topic, queue_id, self._start - 1, None)
         offset = self._store._progress.get(self.topic, self.group).get(queue_id)
         return low if offset is None else min(max(offset, 0), high)
 
@@ -427,7 +427,7 @@ class Consumer(Closing):
         Source: ``broker/offset/ConsumerOffsetManager.java commitOffset``.
         """
         store = self._store
-        store._check_writable()
+        store.core.check_writable()
         with self._lock:
             if self._taken or self._retried:
                 self._check_open()
@@ -489,7 +489,7 @@ class Consumer(Closing):
         -----
         Source: ``broker/processor/SendMessageProcessor.java asyncConsumerSendMsgBack``.
         """
-        self._store._check_writable()
+        self._store.core.check_writable()
         if not isinstance(message, _core.Message):
             raise wrong_type("message", "a Message", message)
         if delay_level is not None and (

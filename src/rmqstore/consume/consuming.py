@@ -149,7 +149,7 @@ class ConsumingEngine(GroupEngine):
         from rmqstore.store import MessageStore
 
         assert isinstance(self, MessageStore)
-        self._check_open()
+        self.core.check_open()
         if not isinstance(topic, str):
             raise wrong_type("topic", "str", topic)
         group_name(group)
@@ -190,7 +190,7 @@ def _has_topic(store: MessageStore, topic: str) -> bool:
     if store.mode == "r":
         store._registry.reload()
     known = store._registry.get(topic) is not None and paths.is_stored_topic_name(topic)
-    return known or topic in store._queue_files()
+    return known or topic in store.core.queue_files()
 
 
 def _beginning(start: TimeLike) -> str | int:

@@ -94,7 +94,7 @@ class Follower:
             return self._take()
         if self._wakeup is None:
             with self._lock:
-                self._wakeup = consumer._store._dispatch_wakeup()
+                self._wakeup = consumer._store.core.dispatch_wakeup()
         while not consumer.closed:
             self._wakeup.drain()
             seen = self._wakeup.reached(_NOTHING)

@@ -228,7 +228,7 @@ class GroupEngine(ProgressEngine):
         In mode ``"r"`` both files are read again when their owner has changed them.
         Source: ``broker/subscription/SubscriptionGroupManager.java``.
         """
-        self._check_open()
+        self.core.check_open()
         topics: dict[str, set[str]] = {entry.group_name: set() for entry in self._groups}
         for topic, group in self._progress.all():
             topics.setdefault(group, set()).add(topic)
@@ -264,7 +264,7 @@ class GroupEngine(ProgressEngine):
         A copy. In mode ``"r"`` it is what the store's owner wrote last.
         Source: ``broker/offset/ConsumerOffsetManager.java``.
         """
-        self._check_open()
+        self.core.check_open()
         return MappingProxyType(self._progress.all())
 
     def create_group(self, name: str, *, retry_max: int = RETRY_MAX) -> Group:
@@ -296,7 +296,7 @@ class GroupEngine(ProgressEngine):
         -----
         Source: ``broker/subscription/SubscriptionGroupManager.java updateSubscriptionGroupConfig``.
         """
-        self._check_writable()
+        self.core.check_writable()
         name = group_name(name, "name")
         if isinstance(retry_max, bool) or not isinstance(retry_max, int):
             raise wrong_type("retry_max", "int", retry_max)
@@ -336,7 +336,7 @@ class GroupEngine(ProgressEngine):
         Source: ``broker/subscription/SubscriptionGroupManager.java deleteSubscriptionGroupConfig``,
         ``broker/offset/ConsumerOffsetManager.java removeOffset``.
         """
-        self._check_writable()
+        self.core.check_writable()
         if not isinstance(name, str):
             raise wrong_type("name", "str", name)
         if name not in self.groups:
@@ -386,7 +386,7 @@ class GroupEngine(ProgressEngine):
         """
         from rmqstore.consume.lag import lag_of, with_uncommitted
 
-        self._check_open()
+        self.core.check_open()
         if group is not None and not (isinstance(group, str) and group in self.groups):
             group_name(group)
         if topic is not None and not isinstance(topic, str):
@@ -397,5 +397,5 @@ class GroupEngine(ProgressEngine):
             if group in (None, of_group) and topic in (None, of_topic)
         }
         return lag_of(
-            self, with_uncommitted(offsets, self._queue_files(), self._registry), group, topic
+            self, with_uncommitted(offsets, self.core.queue_files(), self._registry), group, topic
         )

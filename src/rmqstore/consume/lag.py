@@ -90,9 +90,9 @@ def with_uncommitted(
 
 def bounds_by_topic(store: Engine) -> dict[str, list[tuple[int, int]]]:
     """Return the first and last offset of each queue that has files, in order, by topic."""
-    queues = store._queue_files()
+    queues = store.core.queue_files()
     places = [(topic, queue_id) for topic, ids in queues.items() for queue_id in ids]
-    found = iter(store._bounds_of_each(places))
+    found = iter(store.core.bounds_of_each(places))
     return {topic: [next(found) or (0, 0) for _ in ids] for topic, ids in queues.items()}
 
 
@@ -114,7 +114,7 @@ def lag_of(
         for _, of_topic, queue_id, _ in wanted
         if paths.is_stored_topic_name(of_topic)
     }
-    bounds = dict(zip(places, store._bounds_of_each(places), strict=True))
+    bounds = dict(zip(places, store.core.bounds_of_each(places), strict=True))
     return [_of_queue(store, one, bounds.get(one[1:3]), sizes=sizes) for one in wanted]
 
 
@@ -128,7 +128,7 @@ def _of_queue(
     group, topic, queue_id, committed = wanted
     for tried in range(_TRIES):
         if tried:
-            bounds = store._bounds(topic, queue_id)
+            bounds = store.core.bounds(topic, queue_id)
         low, high = bounds or (0, 0)
         first = min(max(committed, low), high)
         try:
@@ -147,7 +147,7 @@ def _bytes(store: Engine, topic: str, queue_id: int, start: int, stop: int) -> i
     total = 0
     while start < stop:
         end = min(stop, start + _PIECE)
-        units = store._units(topic, queue_id, start, end)
+        units = store.core.units(topic, queue_id, start, end)
         if end - start <= _FEW:
             total += sum(
                 size
@@ -173,7 +173,7 @@ def time_of_one(store: Engine, topic: str, queue_id: int, offsets: Sequence[int]
     """Return the store time of the first message neither lost nor damaged; -1 without one."""
     for at in offsets[:_DAMAGED]:
         try:
-            millis = store._store_time(topic, queue_id, at)
+            millis = store.core.store_time(topic, queue_id, at)
         except StoreCorruptError as error:
             if at == offsets[0]:
                 log_warning(

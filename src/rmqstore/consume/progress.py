@@ -270,8 +270,8 @@ class ProgressEngine(ServicedEngine):
             made = self._progress_made = GroupProgress(
                 self.path,
                 reading=reading,
-                light_queues=self._config.enable_lmq if self._configured else None,
-                flush_log=None if reading else self._flush_log,
+                light_queues=self.core.config.enable_lmq if self._configured else None,
+                flush_log=None if reading else self.core.flush_log,
                 sync_failed=None if reading else self._sync_failed,
                 check_owned=self._check_owned,
             )
@@ -295,7 +295,7 @@ class ProgressEngine(ServicedEngine):
         """Lower offsets of groups ahead of their queues, before anything relies on them."""
         if self.mode != "r" and not self.recovery.clean:
             self._progress.settle(
-                lambda topic, queue_id: (self._bounds(topic, queue_id) or (0, 0))[1]
+                lambda topic, queue_id: (self.core.bounds(topic, queue_id) or (0, 0))[1]
             )
         super()._start_services()
 

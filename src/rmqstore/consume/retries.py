@@ -114,7 +114,7 @@ class Retries:
         """Return the present end of each queue."""
         entry = store._registry.get(self.topic)
         ids = range(entry.read_queue_nums if entry is not None else 1)
-        bounds = {queue_id: store._bounds(self.topic, queue_id) for queue_id in ids}
+        bounds = {queue_id: store.core.bounds(self.topic, queue_id) for queue_id in ids}
         return {queue_id: found[1] for queue_id, found in bounds.items() if found is not None}
 
     def take(
@@ -155,7 +155,7 @@ class Retries:
         for queue_id, head in self.heads(store).items():
             if queue_id not in self._queues:
                 begin = store._progress.get(self.topic, self._group).get(queue_id)
-                low, high = store._bounds(self.topic, queue_id) or (0, 0)
+                low, high = store.core.bounds(self.topic, queue_id) or (0, 0)
                 begin = low if begin is None else min(begin, high)
                 self._queues[queue_id] = _RetryQueue(begin, begin)
             queue = self._queues[queue_id]
@@ -213,7 +213,7 @@ class Retries:
             queue.hold(offset, topics)
             return
         queue.out[offset] = (topics, None)
-        self._waiting[reader].append((queue_id, offset, store._renamed(message, topics[0])))
+        self._waiting[reader].append((queue_id, offset, store.core.renamed(message, topics[0])))
 
     def commit(
         self, store: MessageStore, member: Member, note: Callable[[int, int], object]

@@ -60,7 +60,7 @@ def send_back(
     dead = is_dead_letter(message, group, delay_level, retry_max)
     missing = missing_topics(store, group, dead=dead, topic_sys_flag=topic_sys_flag)
     if missing:
-        store._check_writable()
+        store.core.check_writable()
         store._registry.make(*missing)
     if dead:
         topic, queue_id, level = paths.dead_letter_topic(name), 0, 0
@@ -79,7 +79,7 @@ def send_back(
         store, Place(topic, queue_id), message, properties, reconsume_times=tried + 1, wait=wait
     )
     try:
-        return store._result_of(store.at(done.physical_offset))  # with the client's message id
+        return store.core.result_of(store.at(done.physical_offset))  # with the client's message id
     except StoreError:  # closed meanwhile; the message is stored
         return done
 

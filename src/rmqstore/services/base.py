@@ -44,13 +44,13 @@ class ServicedEngine(_core.Engine):
     @property
     def clock(self) -> Clock:
         """Clock of the store and its services."""
-        return Clock(self._now, self._move_clock)
+        return Clock(self.core.now, self._move_clock)
 
     @property
     def _housekeeper(self) -> Housekeeper:
         """Runner of the periodic tasks; its thread starts with the first one."""
         if self._housekeeper_made is None:
-            self._housekeeper_made = Housekeeper(self._now)
+            self._housekeeper_made = Housekeeper(self.core.now)
             weakref.finalize(self, self._housekeeper_made.stop)
         return self._housekeeper_made
 
@@ -73,7 +73,7 @@ class ServicedEngine(_core.Engine):
         """
         if self._housekeeper_made is not None:
             self._housekeeper_made.stop()
-        self._undo_opening()
+        self.core.undo_opening()
 
     def _save_services(self) -> None:
         """Write to the disk the services' state in memory; called before a snapshot."""
@@ -97,8 +97,8 @@ class ServicedEngine(_core.Engine):
             with contextlib.suppress(OSError):
                 found = _identity(Path(self.path, name))
             if found is None or found != owned:
-                self._set_failed(_REMOVED, name, _NAMES[name])
-                self._check_writable()
+                self.core.set_failed(_REMOVED, name, _NAMES[name])
+                self.core.check_writable()
 
     def _is_here(self) -> bool:
         """Whether the store was opened in this process; if not, locks may be held for ever."""
@@ -107,7 +107,11 @@ class ServicedEngine(_core.Engine):
     def _check_here(self) -> None:
         """Raise ``ForkedStoreError`` in a child, before a lock is taken."""
         if not self._is_here():
-            self._check_open()
+            self.core.check_open()
+
+    def _advance_clock(self, millis: int) -> None:
+        """Move the store's clock forward or back."""
+        self.core.advance_clock(millis)
 
     def _move_clock(self, millis: int) -> None:
         self._advance_clock(millis)
@@ -141,7 +145,7 @@ class ServicedEngine(_core.Engine):
         if self.closed or not self._is_here():
             super().close()
             return
-        self._refuse_inner_close()  # before anything is stopped
+        self.core.refuse_inner_close()  # before anything is stopped
         with contextlib.suppress(StoreFailedError):  # closing reports it
             self._check_owned()
         try:

@@ -82,8 +82,8 @@ class FigureEngine(ServicedEngine):
         stores that are open for writing: a reader has none.
         Source: ``store/StoreStatsService.java``.
         """
-        found: dict[str, Any] = super().stats()
-        counted = self._figures()
+        found: dict[str, Any] = dict(self.core.stats())
+        counted = self.core.figures()
         if self.mode == "r":  # nothing is behind, and where the log ends is to be looked for
             end = self._scan_pass_end()
             found.update(dict.fromkeys(_WRITTEN, end))
@@ -91,7 +91,7 @@ class FigureEngine(ServicedEngine):
         records = counted["put_records"]
         found.update(
             bootTimestamp=counted["opened_at"],
-            runtime=_runtime(self._now() - counted["opened_at"]),
+            runtime=_runtime(self.core.now() - counted["opened_at"]),
             putMessageEntireTimeMax=counted["put_most_ns"] // 1_000_000,
             putMessageTimesTotal=records,
             putMessageFailedTimes=counted["put_failed"],

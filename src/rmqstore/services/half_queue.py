@@ -59,9 +59,9 @@ class HalfQueue:
 
     def read(self) -> None:
         """Read the messages stored since the last call."""
-        first, stop = self._store._bounds(HALF_TOPIC, self.queue_id) or (0, 0)
+        first, stop = self._store.core.bounds(HALF_TOPIC, self.queue_id) or (0, 0)
         self._pass_removed(first)
-        ops_first, ops_stop = self._store._bounds(OP_TOPIC, self.queue_id) or (0, 0)
+        ops_first, ops_stop = self._store.core.bounds(OP_TOPIC, self.queue_id) or (0, 0)
         start = max(self._half_next, first)
         for unit in waiting(self._store, HALF_TOPIC, self.queue_id, start, stop):
             offset = unit.queue_offset

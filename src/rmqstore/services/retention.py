@@ -96,7 +96,7 @@ class RetainingStore(ServicedEngine):
         self._log_contents: dict[int, tuple[int, int]] = {}
         config = self._in_force
         self._steady_clock = SteadyClock((config.file_reserved_time or 0) * _HOUR)
-        self._steady_clock.advance(self._now() - time.time_ns() // 1_000_000)
+        self._steady_clock.advance(self.core.now() - time.time_ns() // 1_000_000)
         if self.mode != "r" and config.file_reserved_time is not None:
             self._housekeeper.every(
                 config.clean_resource_interval / 1000, self._clean_expired, "retention"
@@ -143,9 +143,9 @@ class RetainingStore(ServicedEngine):
         Source: ``store/CommitLog.java deleteExpiredFile``.
         """
         if dry_run:
-            self._check_open()
+            self.core.check_open()
         else:
-            self._check_writable()
+            self.core.check_writable()
         reserved = self._in_force.file_reserved_time
         if before is not None:
             limit = to_millis(before, name="before")
@@ -191,19 +191,19 @@ class RetainingStore(ServicedEngine):
         Source: ``store/DefaultMessageStore.java cleanUnusedTopic``, ``cleanExpiredConsumerQueue``.
         """
         if dry_run:
-            self._check_open()
+            self.core.check_open()
         else:
-            self._check_writable()
+            self.core.check_writable()
         with self._deleting:
-            return self._unused_topics(not dry_run)
+            return self.core.unused_topics(not dry_run)
 
     def _clean_expired(self) -> None:
         """Delete what has expired; called every few seconds."""
         config = self._in_force
         reserved = config.file_reserved_time
-        use = max(self._disk_use())
+        use = max(self.core.disk_use())
         forced = self._deletion_is_forced(use)
-        hour = time.localtime(self._now() / 1000).tm_hour
+        hour = time.localtime(self.core.now() / 1000).tm_hour
         due = hour in {int(each) for each in config.delete_when.split(";") if each.strip()}
         if reserved is None or not (due or forced or use > config.disk_max_used_space_ratio):
             return
@@ -229,7 +229,7 @@ class RetainingStore(ServicedEngine):
             for number, file in enumerate(chosen):
                 if number:
                     time.sleep(pause)
-                if number >= expired and not self._deletion_is_forced(max(self._disk_use())):
+                if number >= expired and not self._deletion_is_forced(max(self.core.disk_use())):
                     break
                 one = self._delete([file], dry_run=False, dangling=False)
                 done += one.files
@@ -257,8 +257,8 @@ class RetainingStore(ServicedEngine):
                     self._in_force.file_reserved_time,
                 )
         if done:
-            self._remove_dangling()
-            unused = self._unused_topics(True)
+            self.core.remove_dangling()
+            unused = self.core.unused_topics(True)
             if unused:
                 log_info(
                     "%s: retention removed the empty queues of topics that topics.json does not "
@@ -269,17 +269,17 @@ class RetainingStore(ServicedEngine):
 
     def _delete(self, chosen: list[_LogFile], *, dry_run: bool, dangling: bool = True) -> Deleted:
         """Delete the first files of the log, and with ``dangling`` what pointed into them."""
-        first, _, size = self._removable_files()
+        first, _, size = self.core.removable_files()
         until = chosen[-1].start + size if chosen else first
-        queues = self._emptied_queues(until) if chosen else 0
+        queues = self.core.emptied_queues(until) if chosen else 0
         count = len(chosen)
         if not dry_run:
             if chosen:
-                count = self._remove_log_files(until)
+                count = self.core.remove_log_files(until)
                 until = first + count * size
             if dangling:
-                self._remove_dangling()
-                self._unused_topics(True)
+                self.core.remove_dangling()
+                self.core.unused_topics(True)
         return Deleted(
             files=count,
             bytes=count * size,
@@ -290,7 +290,7 @@ class RetainingStore(ServicedEngine):
 
     def _expired(self, limit: int | None, most: int | None = None) -> list[_LogFile]:
         """Return the first files whose newest message is older than ``limit``; None: any age."""
-        first, stop, size = self._removable_files()
+        first, stop, size = self.core.removable_files()
         for start in list(self._log_contents):
             if start < first:
                 self._log_contents.pop(start, None)
@@ -299,7 +299,7 @@ class RetainingStore(ServicedEngine):
         for start in range(first, stop, size):
             if len(found) == most:
                 break
-            if limit is not None and by_mtime and self._log_changed_at(start) >= limit:
+            if limit is not None and by_mtime and self.core.log_changed_at(start) >= limit:
                 break
             newest, messages = self._content(start)
             if limit is not None and not by_mtime and newest >= limit:
@@ -314,8 +314,8 @@ class RetainingStore(ServicedEngine):
         """
         known = self._log_contents.get(start)
         if known is None:
-            newest, messages, whole = self._log_content(start)
+            newest, messages, whole = self.core.log_content(start)
             if not whole or not messages:
-                newest = max(newest, self._log_changed_at(start))
+                newest = max(newest, self.core.log_changed_at(start))
             known = self._log_contents[start] = newest, messages
         return known

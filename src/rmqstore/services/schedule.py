@@ -118,7 +118,7 @@ class ScheduleEngine(ServicedEngine):
         assert table is not None
         levels = self._delay_levels = {
             number: DelayLevel(number, millis)
-            for number, millis in enumerate(level_millis(self._config.message_delay_level), 1)
+            for number, millis in enumerate(level_millis(self.core.config.message_delay_level), 1)
         }
         queues = self._schedule_queues()
         self._correct_times(levels, queues)
@@ -141,8 +141,10 @@ class ScheduleEngine(ServicedEngine):
         """Find messages that were delivered already, and log them."""
         starts = {level.number: level.offset for level in levels.values()}
         # Delivered messages were due by the time of a record, though the clock may be behind it.
-        now = max(self._now(), self._newest_store_time())
-        found = find_delivered(self, level_millis(self._config.message_delay_level), starts, now)
+        now = max(self.core.now(), self.core.newest_store_time())
+        found = find_delivered(
+            self, level_millis(self.core.config.message_delay_level), starts, now
+        )
         for number, offsets in found.items():
             levels[number].delivered = offsets
             log_warning(
@@ -159,7 +161,7 @@ class ScheduleEngine(ServicedEngine):
         with sleep.lock:
             if sleep.thread is not None or sleep.stopping:
                 return
-            self._delays_saved_at = self._now()
+            self._delays_saved_at = self.core.now()
             atexit.register(sleep.stop)
             sleep.thread = threading.Thread(
                 target=_deliver_until_stopped,
@@ -203,13 +205,13 @@ class ScheduleEngine(ServicedEngine):
             return
         with self._delay_lock:
             for level in (self._delay_levels or {}).values():
-                stop = (self._bounds(SCHEDULE_TOPIC, level.queue_id) or (0, 0))[1]
+                stop = (self.core.bounds(SCHEDULE_TOPIC, level.queue_id) or (0, 0))[1]
                 if level.offset < stop:
                     self._note_newest(level, stop)
 
     def _note_newest(self, level: DelayLevel, stop: int) -> None:
         for unit in waiting(self, SCHEDULE_TOPIC, level.queue_id, stop - 1, stop):
-            level.note_clock(due_of(self, unit, level.millis), self._now(), stop)
+            level.note_clock(due_of(self, unit, level.millis), self.core.now(), stop)
 
     def _clock_moved(self) -> None:
         super()._clock_moved()
@@ -218,8 +220,8 @@ class ScheduleEngine(ServicedEngine):
 
     def _schedule_queues(self) -> dict[int, tuple[int, int]]:
         """Return the bounds of each level's queue, by level."""
-        queues = self._queue_files().get(SCHEDULE_TOPIC, [])
-        return {i + 1: self._bounds(SCHEDULE_TOPIC, i) or (0, 0) for i in queues}
+        queues = self.core.queue_files().get(SCHEDULE_TOPIC, [])
+        return {i + 1: self.core.bounds(SCHEDULE_TOPIC, i) or (0, 0) for i in queues}
 
     def _correct_times(
         self, levels: dict[int, DelayLevel], queues: dict[int, tuple[int, int]]
@@ -230,10 +232,10 @@ class ScheduleEngine(ServicedEngine):
             try:
                 for start in range(first, stop, 1 << 16):
                     count = min(stop - start, 1 << 16)
-                    for offset in self._forgotten_delays(number - 1, start, count):
+                    for offset in self.core.forgotten_delays(number - 1, start, count):
                         for unit in waiting(self, SCHEDULE_TOPIC, number - 1, offset, offset + 1):
                             if due := due_of(self, unit, millis):
-                                self._set_tags_code(number - 1, offset, due)
+                                self.core.set_tags_code(number - 1, offset, due)
             except STORE_ENDED:
                 raise
             except (StoreError, OSError) as error:
@@ -262,7 +264,7 @@ class ScheduleEngine(ServicedEngine):
                 if due == 0:
                     again.append(level)
                 elif due is not None:
-                    sleep = min(sleep, max(0.0, (due - self._now()) / 1000))
+                    sleep = min(sleep, max(0.0, (due - self.core.now()) / 1000))
             busy = again
             self._save_delays_in_time()
         failing = any(level.failing for level in levels.values())
@@ -290,7 +292,7 @@ class ScheduleEngine(ServicedEngine):
 
         A message that cannot be delivered is left and tried again; delivery goes on behind it.
         """
-        first, stop = self._bounds(SCHEDULE_TOPIC, level.queue_id) or (0, 0)
+        first, stop = self.core.bounds(SCHEDULE_TOPIC, level.queue_id) or (0, 0)
         self._retry_failed(level, first)
         if not first <= level.offset <= stop:
             log_warning(
@@ -306,7 +308,7 @@ class ScheduleEngine(ServicedEngine):
         for unit in waiting(self, SCHEDULE_TOPIC, level.queue_id, level.offset, end):
             if unit.queue_offset not in level.delivered:
                 due = due_of(self, unit, level.millis)
-                now = self._now()
+                now = self.core.now()
                 level.note_clock(due, now, stop)
                 due = level.latest(unit.queue_offset, due)
                 level.offset = unit.queue_offset
@@ -374,10 +376,10 @@ class ScheduleEngine(ServicedEngine):
 
     def _save_delays_in_time(self) -> None:
         """Write delayOffset.json if it is due."""
-        now = self._now()
+        now = self.core.now()
         since = now - self._delays_saved_at
         stepped = any(level.steps for level in (self._delay_levels or {}).values())
-        if 0 <= since < self._config.flush_delay_offset_interval and not stepped:
+        if 0 <= since < self.core.config.flush_delay_offset_interval and not stepped:
             return
         self._delays_saved_at = now
         try:
@@ -395,7 +397,7 @@ class ScheduleEngine(ServicedEngine):
             unchanged = all(table.offsets.get(n) == offset for n, offset in offsets.items())
             if unchanged:
                 return
-            self._flush_log()
+            self.core.flush_log()
             before = dict(table.offsets)
             table.offsets.update(offsets)
             try:
@@ -441,13 +443,13 @@ class ScheduleEngine(ServicedEngine):
 
         Source: ``store/schedule/ScheduleMessageService.java``.
         """
-        self._check_open()
-        millis = level_millis(self._config.message_delay_level)
+        self.core.check_open()
+        millis = level_millis(self.core.config.message_delay_level)
         with self._delay_lock:
             progress = self._delay_progress()
             if self._delay_levels is None:
                 starts = {n: start for n, (start, _) in progress.items() if n <= len(millis)}
-                gone = find_delivered(self, millis, starts, self._now())
+                gone = find_delivered(self, millis, starts, self.core.now())
                 failed: dict[int, dict[int, tuple[Waiting, str]]] = {}
             else:
                 gone = {n: set(one.delivered) for n, one in self._delay_levels.items()}

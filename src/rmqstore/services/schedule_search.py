@@ -106,7 +106,7 @@ def read_record(store: ServicedEngine, unit: Waiting) -> Message | StoreError | 
         # The unit is damaged: the queue reports it, or has it again.
         found = store.get(*unit.place, unit.queue_offset, 1).messages
     except MessageNotFoundError as error:
-        first, last, _ = store._removable_files()
+        first, last, _ = store.core.removable_files()
         at = unit.physical_offset
         # The end of the log may be a recovery's, of which a reader sees that it will be cut.
         there = first <= at and (store.mode != "r" or at < last)
@@ -138,9 +138,9 @@ def waiting(
     tries = 0
     while start < stop:
         try:
-            chunk = bytes(store._units(topic, queue_id, start, min(stop, start + _CHUNK)))
+            chunk = bytes(store.core.units(topic, queue_id, start, min(stop, start + _CHUNK)))
         except (StoreError, FileNotFoundError) as error:
-            low, _ = store._bounds(topic, queue_id) or (0, 0)
+            low, _ = store.core.bounds(topic, queue_id) or (0, 0)
             if low <= start:
                 tries += 1
                 if tries == _TRIES or not isinstance(error, FileNotFoundError):
@@ -242,7 +242,7 @@ def _gather(
     ``times``: the level's delay, and now.
     """
     millis, now = times
-    stop = (store._bounds(SCHEDULE_TOPIC, level - 1) or (0, 0))[1]
+    stop = (store.core.bounds(SCHEDULE_TOPIC, level - 1) or (0, 0))[1]
     ahead = asked = known = False  # not due any more; the first of those is known by the index
     for count, unit in enumerate(waiting(store, SCHEDULE_TOPIC, level - 1, start, stop)):
         if count >= _MOST:
@@ -306,12 +306,12 @@ def _indexed_at(
 
 def _search(store: ServicedEngine, place: Place, sought: _Sought) -> Iterator[tuple[int, int]]:
     """Go through a real queue, and yield level and queue offset of its delivered messages."""
-    bounds = store._bounds(*place)
+    bounds = store.core.bounds(*place)
     if bounds is None or bounds[0] >= bounds[1]:
         return
     starts = sorted(first_behind(store, place, bounds, one) for one in sought.behind.values())
     try:
-        begin = store._first_after(*place, max(0, sought.due - 1), None)
+        begin = store.core.first_after(*place, max(0, sought.due - 1), None)
     except (StoreCorruptError, OSError) as error:
         log_warning(
             "%s: the search for delivered messages passes over damage in queue %s of %s: %s",

@@ -170,13 +170,13 @@ class SnapshotEngine(ServicedEngine):
         self._save_services()
         root = Path(self.path)
         directories = log_directories(self.path, self.config)
-        file_size = self._sizes()[0]
+        file_size = self.core.sizes()[0]
         copy.expect([*directories, root / paths.CONSUME_QUEUE, root / paths.INDEX])
         # First of all the progress of consumers: it must not be ahead of the log.
         if self.mode == "r":
             copy.tree(root, paths.CONFIG)
             page = _read_page(root)
-            found = self._recovery()
+            found = self.core.recovery()
             until: int = found["log_end"]
             for kind, start, _, _, reason, *_ in found["ranges"]:
                 if kind == "damaged" and start >= until:  # the copy would not show it

@@ -36,7 +36,7 @@ class CheckingEngine(TransactionEngine):
         """Start the checks if there is somebody to ask."""
         super()._start_services()
         self._half_errors: dict[tuple[int, int], str] = {}
-        if self._config.transaction_check is not None:
+        if self.core.config.transaction_check is not None:
             self._begin_checks()
 
     def _stop_services(self) -> None:
@@ -47,7 +47,7 @@ class CheckingEngine(TransactionEngine):
     def _begin_checks(self) -> None:
         if self.mode != "r" and not self._checks_begun:
             self._checks_begun = True
-            seconds = self._config.transaction_check_interval / 1000
+            seconds = self.core.config.transaction_check_interval / 1000
             self._housekeeper.every(seconds, self._check_transactions, "checks of transactions")
 
     def _ask_producers_by(self, ask: Callable[[InDoubt], object] | None) -> None:
@@ -62,7 +62,7 @@ class CheckingEngine(TransactionEngine):
 
     def _check_transactions(self) -> None:
         """Ask for each transaction that is in doubt for too long."""
-        if self._config.transaction_check is None and self._ask_producer is None:
+        if self.core.config.transaction_check is None and self._ask_producer is None:
             return
         until = time.monotonic() + _CHECK_SECONDS
         with self._half_lock:
@@ -115,9 +115,9 @@ class CheckingEngine(TransactionEngine):
                     return None
                 raise message
             properties = message.properties
-            age = self._now() - message.born_timestamp
+            age = self.core.now() - message.born_timestamp
             checks = checks_of(properties)
-            if checks >= self._config.transaction_check_max or self._is_expired(age):
+            if checks >= self.core.config.transaction_check_max or self._is_expired(age):
                 self._give_up(queue, message)
                 return None
             if 0 <= age <= self._immunity(properties):
@@ -128,7 +128,7 @@ class CheckingEngine(TransactionEngine):
                 message = self.at(half.physical_offset)
             except MessageIllegalError as error:
                 failed = error
-            one = InDoubt(self._end_half, queue.queue_id, half, message, now=self._now())
+            one = InDoubt(self._end_half, queue.queue_id, half, message, now=self.core.now())
         answer = self._ask(one)
         if answer is not None:
             self._end_half(
@@ -154,11 +154,11 @@ class CheckingEngine(TransactionEngine):
     def _immunity(self, properties: dict[str, str]) -> int:
         """Return how long after its birth a message is not checked, in milliseconds."""
         seconds = number_of(properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS"), -1)
-        return self._config.transaction_timeout if seconds == -1 else seconds * 1000
+        return self.core.config.transaction_timeout if seconds == -1 else seconds * 1000
 
     def _is_expired(self, age: int) -> bool:
         """Whether a half message is older than what the store retains."""
-        hours: int | None = self._config.file_reserved_time
+        hours: int | None = self.core.config.file_reserved_time
         return hours is not None and age > hours * _HOUR_MILLIS
 
     def _ask(self, one: InDoubt) -> str | None:
@@ -172,7 +172,7 @@ class CheckingEngine(TransactionEngine):
         return answer
 
     def _ask_callback(self, one: InDoubt) -> str | None:
-        check = self._config.transaction_check
+        check = self.core.config.transaction_check
         if check is None:
             return None
         try:

@@ -156,7 +156,7 @@ StoreClosedError, ForkedStoreError
                 status=PutStatus.MESSAGE_ILLEGAL,
             )
         self._keep_noting()
-        half = self._put_half(
+        half = self.core.put_half(
             topic, body, queue_id, queue_key, tags, keys, properties, flag, born_timestamp,
             born_host, uniq_key, producer_group, wait,
         )  # fmt: skip
@@ -191,7 +191,7 @@ StoreClosedError, ForkedStoreError
         stored = dict(properties)
         stored.pop("DELAY", None)
         stored["REAL_TOPIC"], stored["REAL_QID"] = topic, str(queue_id)
-        half = self._put_stored(
+        half = self.core.put_stored(
             HALF_TOPIC,
             0,
             body,
@@ -225,8 +225,8 @@ StoreClosedError, ForkedStoreError
         -----
         Source: ``broker/transaction/queue/TransactionalMessageServiceImpl.java check``.
         """
-        self._check_open()
-        now = self._now()
+        self.core.check_open()
+        now = self.core.now()
         found = []
         with self._half_lock:
             for queue in self._read_halves():
@@ -253,7 +253,7 @@ StoreClosedError, ForkedStoreError
         made = self._half_queues if self.mode != "r" else {}
         if made is None:
             return []
-        for queue_id in self._queue_files().get(HALF_TOPIC, ()):
+        for queue_id in self.core.queue_files().get(HALF_TOPIC, ()):
             self._read_half_queue(made, queue_id)
         return list(made.values())
 
@@ -262,7 +262,7 @@ StoreClosedError, ForkedStoreError
         made = self._half_queues
         assert made is not None  # the services run
         found = []
-        for queue_id in self._queue_files().get(HALF_TOPIC, ()):
+        for queue_id in self.core.queue_files().get(HALF_TOPIC, ()):
             try:
                 found.append(self._read_half_queue(made, queue_id))
                 self._unreadable_halves.discard(queue_id)
@@ -287,7 +287,7 @@ StoreClosedError, ForkedStoreError
 
     def _half_queue(self, queue_id: int) -> HalfQueue:
         made = self._half_queues
-        if made is None or self._bounds(HALF_TOPIC, queue_id) is None:
+        if made is None or self.core.bounds(HALF_TOPIC, queue_id) is None:
             raise StoreError(
                 f"{self.path}: {HALF_TOPIC} has no queue {queue_id}: in_doubt() lists what can end"
             )
@@ -326,7 +326,7 @@ StoreClosedError, ForkedStoreError
             queues = self._read_halves()
             pending = {(queue.queue_id, offset) for queue in queues for offset in queue.pending}
         for queue in queues:
-            bounds = self._bounds(HALF_TOPIC, queue.queue_id) or (0, 0)
+            bounds = self.core.bounds(HALF_TOPIC, queue.queue_id) or (0, 0)
             start = min(queue.pending, default=bounds[1]) if in_doubt else bounds[0]
             ended = set() if in_doubt else self._ended_halves(queue.queue_id)
             halves: list[tuple[Waiting, Message | StoreError | OSError]] = []
@@ -356,7 +356,7 @@ StoreClosedError, ForkedStoreError
 
     def _ended_halves(self, queue_id: int) -> set[int]:
         """Return the queue offsets that the op messages of a queue name."""
-        bounds = self._bounds(OP_TOPIC, queue_id) or (0, 0)
+        bounds = self.core.bounds(OP_TOPIC, queue_id) or (0, 0)
         return {
             offset
             for unit in waiting(self, OP_TOPIC, queue_id, *bounds)
@@ -380,7 +380,7 @@ StoreClosedError, ForkedStoreError
         ``copy_of`` is the key of a message put back before this opening, to find its newest copy.
         ``None`` if it was rolled back, or, with ``may_have_ended``, if it has ended before.
         """
-        self._check_writable()
+        self.core.check_writable()
         self._keep_noting()
         with self._half_lock:
             queue = self._half_queue(queue_id)
@@ -422,13 +422,13 @@ StoreClosedError, ForkedStoreError
         queue = (self._half_queues or {}).get(queue_id)
         if queue is None or (queue_id, queue.newest(offset)) not in self._fresh_halves:
             return False
-        bounds = self._bounds(HALF_TOPIC, queue_id) or (0, 0)
+        bounds = self.core.bounds(HALF_TOPIC, queue_id) or (0, 0)
         return queue.unread(bounds[1]) <= _READ_AT_ONCE
 
     def _put_op(self, queue_id: int, offset: int, *, wait: bool = True) -> None:
         """Store the note that a half message has ended."""
         body = str(offset).encode("ascii")
-        self._put_stored(OP_TOPIC, queue_id, body, _OP_PROPERTIES, moved=True, wait=wait)
+        self.core.put_stored(OP_TOPIC, queue_id, body, _OP_PROPERTIES, moved=True, wait=wait)
 
     def _commit_half(self, queue: HalfQueue, half: Half, *, fresh: bool, wait: bool) -> PutResult:
         """Store the message in its topic, unless it is there already."""
@@ -460,13 +460,13 @@ StoreClosedError, ForkedStoreError
                 wait=wait,
             )
             known = self.at(done.physical_offset)
-        return self._result_of(known)
+        return self.core.result_of(known)
 
     def _committed(self, half: Message, place: Place) -> Message | None:
         """Return the message that was committed before a crash, before its end was noted."""
         key = half.uniq_key
         hits: Iterable[Message]
-        if key is not None and self._config.message_index_enable:
+        if key is not None and self.core.config.message_index_enable:
             hits = self.query(place.topic, key)
         else:
             hits = self._stored_since(half, place)
@@ -486,7 +486,7 @@ StoreClosedError, ForkedStoreError
 
     def _stored_since(self, half: Message, place: Place) -> Iterable[Message]:
         """Yield the messages of a queue, of the same tags, since a half message was stored."""
-        bounds = self._bounds(*place)
+        bounds = self.core.bounds(*place)
         if bounds is None:
             return
         tags = half.tags

@@ -346,7 +346,7 @@ def test_a_record_inside_a_body_is_none(server: Server, client: RemotingClient) 
     probe = store.at(store.put("mine", b"", uniq_key=False).physical_offset)
     start = probe.physical_offset + probe.store_size + 88
     forged = rmqstore._core.encode_record("mine", b"forged", physical_offset=start)
-    store._put_stored("mine", 0, forged, "")
+    store.core.put_stored("mine", 0, forged, "")
     assert store.at(start).topic == "mine"
     answer = signed(client, 33, {"offset": start}, key="mine-only")
     assert (answer.code, answer.body) == (1, b"")

@@ -177,7 +177,7 @@ def test_a_half_message_that_a_body_holds(server: Server, client: RemotingClient
         HALF_TOPIC, b"forged", queue_offset=0, physical_offset=at,
         properties={"REAL_TOPIC": "tx", "REAL_QID": "0", "PGROUP": "p"},
     )  # fmt: skip
-    store._put_stored("t", 0, forged, "")
+    store.core.put_stored("t", 0, forged, "")
     assert store.at(at).topic == HALF_TOPIC
     answer = client.ask(
         END,
@@ -400,7 +400,7 @@ def test_a_topic_is_never_made_in_the_loop(
         if made == OP_TOPIC:
             with store._registry.lock:
                 store._registry.remove(OP_TOPIC, 0)
-            store._set_topic(OP_TOPIC, 0)
+            store.core.set_topic(OP_TOPIC, 0)
         else:
             store.delete_topic(made)
         gate.close()

@@ -188,13 +188,13 @@ def test_the_queues_of_all_topics_are_not_looked_at(
     store = stepped.store
     store.put("t", b"later", delay_level=2, queue_id=0)
     store.flush()
-    queue_files = store._queue_files
+    queue_files = store.core.queue_files
 
     def looked() -> dict[str, list[int]]:
         assert threading.current_thread() is not stepped._thread
         return queue_files()
 
-    monkeypatch.setattr(store, "_queue_files", looked)
+    monkeypatch.setattr(store.core, "queue_files", looked)
     wait_until(lambda: asker.ask(45).body == b'{"offsetTable":{2:0}}')
     assert asker.ask(28).json["table"]["scheduleMessageOffset_2"] == "0,1"
     asked: dict[str, object] = {"topic": "t", "group": "g", "consumerGroup": "g", "queueId": 1}

@@ -64,7 +64,7 @@ def test_records_are_those_stored(server: Server, client: RemotingClient, code: 
     answer = pull(client, code=code, queueOffset=3, maxMsgNums=5)
     assert place(answer) == (0, "FOUND", 8, 0, 40)
     messages = server.store.get("orders", 0, 3, 5).messages
-    assert answer.body == b"".join(server.store._record_bytes(one) for one in messages)
+    assert answer.body == b"".join(server.store.core.record_bytes(one) for one in messages)
     assert bodies(answer) == [b"3", b"4", b"5", b"6", b"7"]
 
 
@@ -262,7 +262,7 @@ def test_files_that_go_while_they_are_read(
     status: GetStatus, code: int, is_held: bool,
 ) -> None:  # fmt: skip
     """Of a log's file the client asks again at once; of a queue's it may wait."""
-    monkeypatch.setattr(server.store, "_pull", lambda *_, **__: (status, 17, 3, 40, 0, b""))
+    monkeypatch.setattr(server.store.core, "pull", lambda *_, **__: (status, 17, 3, 40, 0, b""))
     assert place(pull(client, queueOffset=5)) == (code, status.name, 17, 3, 40)
     number = hold(client, 50, queueOffset=5)
     if is_held:

@@ -248,14 +248,14 @@ def test_a_query_is_asked_again(
 ) -> None:  # fmt: skip
     server.store.put("t", b"secret", queue_id=0, keys=["k"])
     begun, go_on = threading.Event(), threading.Event()
-    locate = server.store._locate
+    locate = server.store.core.locate
 
     def slow(*arguments: Any, **options: Any) -> Any:
         begun.set()
         assert go_on.wait(60)
         return locate(*arguments, **options)
 
-    monkeypatch.setattr(server.store, "_locate", slow)
+    monkeypatch.setattr(server.store.core, "locate", slow)
     fields = {
         "topic": "t", "key": "k", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": (1 << 62),
     }  # fmt: skip

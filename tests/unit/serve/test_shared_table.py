@@ -200,7 +200,7 @@ def test_what_is_being_made_stays_its_owners_through_a_look(
     table._shares.most = 6
     topic: dict[str, object] = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
     go_on = threading.Event()
-    monkeypatch.setattr(server.store, "_check_writable", lambda: go_on.wait(60))
+    monkeypatch.setattr(server.store.core, "check_writable", lambda: go_on.wait(60))
 
     def ask(number: int) -> int:
         body = b'{"groupName":"g%d","retryMaxTimes":3}' % number

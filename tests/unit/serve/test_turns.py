@@ -428,7 +428,7 @@ def test_what_is_counted_by_topic_is_read_in_turns(
 ) -> None:
     gateway = stepped.gateway
     counts = {f"t{number}": (1, 1) for number in range(8000)}
-    stepped.store._topic_counts = lambda: counts  # type: ignore[method-assign]
+    stepped.store.core.topic_counts = lambda: counts  # type: ignore[method-assign]
     number = 0
 
     def begin() -> None:

@@ -151,7 +151,7 @@ def at_their_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def at_the_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rmqstore.MessageStore, "_sizes", failing)
+    monkeypatch.setattr("rmqstore.store.size_notes", failing)
 
 
 def failing(*_: object, **__: object) -> None:

@@ -284,7 +284,7 @@ def test_a_queue_of_half_messages_that_cannot_be_read_keeps_no_other_from_its_ch
                 "TRAN_MSG": "true", "PGROUP": "p", "REAL_TOPIC": "u", "REAL_QID": "0",
             }.items()
         )  # fmt: skip
-        store._put_stored("RMQ_SYS_TRANS_HALF_TOPIC", 1, b"other", properties, born_timestamp=1)
+        store.core.put_stored("RMQ_SYS_TRANS_HALF_TOPIC", 1, b"other", properties, born_timestamp=1)
         monkeypatch.setattr(HalfQueue, "read", fail)
         store.clock.advance(61)
         store._housekeeper.run_due()

@@ -180,7 +180,7 @@ store.in_doubt()[1].commit()
 def test_a_commit_that_fails_can_be_tried_again(tmp_path: Path) -> None:
     with rmqstore.open(tmp_path / "s", "a", config=SMALL) as store:
         begun = store.begin("t", b"x")
-        put, failing = store._put_stored, [OP_TOPIC, "t"]
+        put, failing = store.core.put_stored, [OP_TOPIC, "t"]
 
         def refuse(topic: str, *arguments: object, **more: object) -> object:
             if failing and topic == failing[-1]:
@@ -188,7 +188,7 @@ def test_a_commit_that_fails_can_be_tried_again(tmp_path: Path) -> None:
                 raise PutError("no space", status=PutStatus.DISK_FULL)
             return put(topic, *arguments, **more)
 
-        store._put_stored = refuse
+        store.core.put_stored = refuse
         for _ in range(2):
             with pytest.raises(PutError):
                 begun.commit()
@@ -346,8 +346,8 @@ def test_immunity(tmp_path: Path, wait_until: Wait) -> None:
     with rmqstore.open(tmp_path / "s", "a", config=config) as store:
         properties = {"TRAN_MSG": "true", "PGROUP": "p", "REAL_TOPIC": "t", "REAL_QID": "0"}
         immune = properties | {"CHECK_IMMUNITY_TIME_IN_SECONDS": "100"}
-        store._put_stored(HALF_TOPIC, 0, b"immune", properties_text(immune))
-        store._put_stored(HALF_TOPIC, 0, b"other", properties_text(properties))
+        store.core.put_stored(HALF_TOPIC, 0, b"immune", properties_text(immune))
+        store.core.put_stored(HALF_TOPIC, 0, b"other", properties_text(properties))
         store.clock.advance(61)
         wait_until(lambda: asked)
         assert asked == [b"other"]

@@ -123,7 +123,7 @@ def settings(gateway: Gateway, connection: Connection, request: Request) -> Answ
     """Answer GET_BROKER_CONFIG; it is read-only."""
     host, port = connection.address
     values = broker_settings(gateway, host, port)
-    version = json.dumps({"counter": 0, "timestamp": gateway.store._figures()["opened_at"]})
+    version = json.dumps({"counter": 0, "timestamp": gateway.store.core.figures()["opened_at"]})
     body = "".join(f"{name}={value}\n" for name, value in values.items())
     return Answer(fields={"version": version}, body=body.encode())
 

@@ -50,7 +50,7 @@ def consume_directly(
 ) -> Coroutine[Any, Any, Answer]:
     """Answer CONSUME_MESSAGE_DIRECTLY: a consumer handles a message now, whatever its offset."""
     offset = _offset_of(text(request, "msgId"))
-    request.body = gateway.store._record(offset)
+    request.body = gateway.store.core.record(offset)
     fields = {**request.fields, "brokerName": gateway.settings.broker}
     return _passed_on(gateway, connection, request, fields)
 

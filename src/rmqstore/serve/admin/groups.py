@@ -89,7 +89,7 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
         return entry
 
     def change() -> None:
-        gateway.store._check_writable()
+        gateway.store.core.check_writable()
         gateway.new_groups.change(name, changed)
 
     if gateway.store._groups.get(name) is None:
@@ -127,7 +127,7 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
 
     def change() -> None:
         store = gateway.store
-        store._check_writable()
+        store.core.check_writable()
         gateway.new_groups.change(group, lambda there: None)
         if offsets and store._progress.forget(group=group):
             store._progress.save()

@@ -82,9 +82,9 @@ def _queues(
     store, broker, topic = gateway.store, gateway.settings.broker, entry.topic_name
     committed = store._progress.get(topic, group)
     for queue_id in range(queue_nums):
-        _, stop = store._bounds(topic, queue_id) or (0, 0)
+        _, stop = store.core.bounds(topic, queue_id) or (0, 0)
         offset = max(0, committed.get(queue_id, 0))
-        stored = store._store_time(topic, queue_id, offset - 1) if offset > 0 else 0
+        stored = store.core.store_time(topic, queue_id, offset - 1) if offset > 0 else 0
         numbers = {
             "brokerOffset": stop, "consumerOffset": offset, "lastTimestamp": max(0, stored),
         }  # fmt: skip
@@ -171,14 +171,14 @@ def time_span(gateway: Gateway, connection: Connection, request: Request) -> Ans
     committed = store._progress.get(topic, group)
 
     def span(queue_id: int) -> dict[str, object]:
-        first, stop = store._bounds(topic, queue_id) or (0, 0)
-        earliest = store._store_time(topic, queue_id, first) if stop > first else -1
-        latest = store._store_time(topic, queue_id, stop - 1) if stop > 0 else -1
+        first, stop = store.core.bounds(topic, queue_id) or (0, 0)
+        earliest = store.core.store_time(topic, queue_id, first) if stop > first else -1
+        latest = store.core.store_time(topic, queue_id, stop - 1) if stop > 0 else -1
         offset = committed.get(queue_id, -1)
-        consumed = store._store_time(topic, queue_id, offset - 1) if offset > 0 else earliest
+        consumed = store.core.store_time(topic, queue_id, offset - 1) if offset > 0 else earliest
         delay = 0
         if offset < stop:
-            following = store._store_time(topic, queue_id, offset) if offset >= 0 else -1
+            following = store.core.store_time(topic, queue_id, offset) if offset >= 0 else -1
             delay = store.clock.now() - following
         return {
             "consumeTimeStamp": consumed,
@@ -216,7 +216,7 @@ def correction(gateway: Gateway, connection: Connection, request: Request) -> An
         if group in left_out:
             continue
         for queue_id, offset in progress.get(topic, group).items():
-            first, _ = gateway.store._bounds(topic, queue_id) or (0, 0)
+            first, _ = gateway.store.core.bounds(topic, queue_id) or (0, 0)
             if offset >= first:
                 slowest[queue_id] = min(offset, slowest.get(queue_id, offset))
             yield

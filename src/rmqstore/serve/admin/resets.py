@@ -84,7 +84,7 @@ def _offsets(
         if queue_id not in committed:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
         if timestamp == _NEWEST:
-            _, offset = store._bounds(topic, queue_id) or (0, 0)
+            _, offset = store.core.bounds(topic, queue_id) or (0, 0)
         else:
             offset = offset_at(gateway, topic, queue_id, timestamp)
         if not force:
@@ -97,7 +97,7 @@ def _offsets(
 def offset_at(gateway: Gateway, topic: str, queue_id: int, timestamp: int) -> int:
     """Return the queue offset nearest to a time; 0 if there is no such queue."""
     store = gateway.store
-    if store._bounds(topic, queue_id) is None:
+    if store.core.bounds(topic, queue_id) is None:
         return 0
     return Queue(store, topic, queue_id).offset_at(timestamp, boundary="nearest")
 

@@ -107,7 +107,7 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
 
     def change() -> None:
         store = gateway.store
-        store._check_writable()
+        store.core.check_writable()
         store._registry.change({name: entered})
 
     asked, owner = gateway.asked_topics, connection.owner
@@ -181,9 +181,11 @@ def status(gateway: Gateway, connection: Connection, request: Request) -> Answer
     store, broker = gateway.store, gateway.settings.broker
 
     def queue(queue_id: int) -> tuple[MessageQueue, dict[str, int]]:
-        first, stop = store._bounds(topic, queue_id) or (0, 0)
+        first, stop = store.core.bounds(topic, queue_id) or (0, 0)
         return MessageQueue(broker, queue_id, topic), {
-            "lastUpdateTimestamp": store._store_time(topic, queue_id, stop - 1) if stop > 0 else 0,
+            "lastUpdateTimestamp": store.core.store_time(topic, queue_id, stop - 1)
+            if stop > 0
+            else 0,
             "maxOffset": stop,
             "minOffset": first,
         }
@@ -200,7 +202,7 @@ def queue_units(gateway: Gateway, connection: Connection, request: Request) -> A
     count = optional_number(request, "count") or 0
     group = request.fields.get("consumerGroup")
     store = gateway.store
-    first, stop = store._bounds(topic, queue_id) or (0, 0)
+    first, stop = store.core.bounds(topic, queue_id) or (0, 0)
     if not is_stored(gateway, topic, queue_id):
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
     if not first <= index < stop:
@@ -227,7 +229,7 @@ def _units(
 ) -> Iterator[dict[str, Any]]:
     store = gateway.store
     for place, (offset, size, code) in enumerate(
-        _UNIT.iter_unpack(bytes(memoryview(store._units(topic, queue_id, start, stop))))
+        _UNIT.iter_unpack(bytes(memoryview(store.core.units(topic, queue_id, start, stop))))
     ):
         unit: dict[str, Any] = {
             "eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code,
@@ -241,7 +243,9 @@ def _ext_unit(
     gateway: Gateway, topic: str, queue_id: int, queue_offset: int, address: int
 ) -> dict[str, str]:
     """Return the fields of a unit in consumequeue_ext."""
-    fields, bitmaps, _ = gateway.store._ext_units(topic, queue_id, queue_offset, queue_offset + 1)
+    fields, bitmaps, _ = gateway.store.core.ext_units(
+        topic, queue_id, queue_offset, queue_offset + 1
+    )
     code, stored, length = _EXT_FIELDS.unpack_from(fields)
     if length < 0:
         return {"msg": f"Cq extend not exist!addr: {address}"}

@@ -70,8 +70,8 @@ class Holds:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._queues = QueueHolds(gateway.store)
-        self._wakeup = gateway.store._dispatch_wakeup()
+        self._queues = QueueHolds(gateway.store.core)
+        self._wakeup = gateway.store.core.dispatch_wakeup()
         self._holds: dict[int, _Hold] = {}
         self._of: dict[Connection, set[int]] = {}
         self._order = count()
@@ -124,7 +124,7 @@ class Holds:
         if pull.size:
             self._put_aside(hold)
             return
-        bounds = self._gateway.store._bounds(pull.topic, pull.queue_id)
+        bounds = self._gateway.store.core.bounds(pull.topic, pull.queue_id)
         if bounds is not None and bounds[1] > pull.offset:  # arrived since
             self._look_soon()
 

@@ -40,13 +40,13 @@ def view_message(gateway: Gateway, connection: Connection, request: Request) -> 
     message = _message_at(gateway.store, offset)
     if not gateway.unread.has_room(connection, message.store_size):
         return _viewed_later(gateway, connection, offset, message.store_size)
-    return Answer(body=gateway.store._record_bytes(message))
+    return Answer(body=gateway.store.core.record_bytes(message))
 
 
 async def _viewed_later(gateway: Gateway, connection: Connection, offset: int, size: int) -> Answer:
     """Read a message once its client has read enough of what it was sent."""
     await gateway.unread.reserve(connection, size)
-    return Answer(body=gateway.store._record_bytes(_message_at(gateway.store, offset)))
+    return Answer(body=gateway.store.core.record_bytes(_message_at(gateway.store, offset)))
 
 
 def _message_at(store: MessageStore, offset: int) -> Message:
@@ -89,7 +89,7 @@ def _places(
     store: MessageStore, topic: str, key: str, most: int, times: tuple[int, int]
 ) -> list[int]:
     """Return the places in the log of a key's records, the newest first."""
-    offsets, count, _ = store._locate(topic, [key], most, *times, False)
+    offsets, count, _ = store.core.locate(topic, [key], most, *times, False)
     return memoryview(offsets).cast("q").tolist()[:count]
 
 
@@ -104,7 +104,7 @@ def _records(store: MessageStore, places: list[int]) -> bytes:
         size += message.store_size
         if kept and size > _MAX_BYTES:
             break
-        kept.append(store._record_bytes(message))
+        kept.append(store.core.record_bytes(message))
     kept.reverse()
     return b"".join(kept)
 

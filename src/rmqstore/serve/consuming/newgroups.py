@@ -97,7 +97,7 @@ class NewGroups(SharedTable[str]):
         return (
             self._gateway.clients.group(name) is None
             and not store._has_consumers(name)
-            and store._bounds(paths.retry_topic(name), 0) in (None, (0, 0))
+            and store.core.bounds(paths.retry_topic(name), 0) in (None, (0, 0))
             and entry.to_json() == GroupConfig(name).to_json()
         )
 

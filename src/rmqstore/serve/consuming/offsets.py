@@ -67,7 +67,7 @@ def _bounds(gateway: Gateway, topic: str, queue_id: int) -> tuple[int, int]:
     """Return the first offset of a queue and its end; zeros without one."""
     if queue_id < 0:
         return 0, 0
-    return gateway.store._bounds(topic, queue_id) or (0, 0)
+    return gateway.store.core.bounds(topic, queue_id) or (0, 0)
 
 
 def query_offset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
@@ -91,7 +91,7 @@ def update_offset(gateway: Gateway, connection: Connection, request: Request) ->
     group, topic, queue_id = group_of(request), topic_of(request), number(request, "queueId")
     offset = _long(request, "commitOffset")
     store = gateway.store
-    if topic_config(gateway, topic) is None and not store._knows_topic(topic):
+    if topic_config(gateway, topic) is None and not store.core.knows_topic(topic):
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
     if queue_id < 0:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"queueId must be 0 or more, got {queue_id}")
@@ -160,7 +160,7 @@ def earliest_time(gateway: Gateway, connection: Connection, request: Request) ->
     millis = -1
     if least < end:
         try:
-            millis = gateway.store._store_time(topic, queue_id, least)
+            millis = gateway.store.core.store_time(topic, queue_id, least)
         except StoreError:
             millis = -1  # removed meanwhile
     return Answer(fields={"timestamp": str(millis)})

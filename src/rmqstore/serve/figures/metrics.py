@@ -160,7 +160,7 @@ def _runtime(gateway: Gateway) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
     settings, rates = gateway.settings, gateway.rates
-    boot = gateway.store._figures()["opened_at"]
+    boot = gateway.store.core.figures()["opened_at"]
     where = runtime_labels(gateway.store, settings.cluster, settings.broker, boot)
     for name, text, value in (
         ("msg_put_total_today_now", "messages put", rates.put_total),

@@ -88,7 +88,7 @@ class Rates:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._items: dict[str, dict[str, _Item]] = {name: {} for name in _NAMES}
-        self._began = gateway.store._topic_counts()
+        self._began = gateway.store.core.topic_counts()
         self.put_morning = (0, 0)  # messages until yesterday's and today's morning
         self.got_morning = (0, 0)  # the same
         self._day = self._today()
@@ -117,7 +117,7 @@ class Rates:
         """Forget the counters of a deleted topic; the core's go on."""
         for name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
             self._items[name].pop(topic, None)
-        counts = self._gateway.store._topic_counts()
+        counts = self._gateway.store.core.topic_counts()
         if topic in counts:
             self._began[topic] = counts[topic]
         yield from self._forget(lambda key: key.startswith(topic + "@"))
@@ -151,7 +151,7 @@ class Rates:
 
     def read(self) -> Steps:
         """Take the core's counters of messages put, after a step for some topics each."""
-        counts = self._gateway.store._topic_counts()
+        counts = self._gateway.store.core.topic_counts()
         for number, (topic, (messages, size)) in enumerate(counts.items()):
             if number % _STEP == _STEP - 1:
                 yield
@@ -171,10 +171,10 @@ class Rates:
     # Totals
 
     def _read_put(self) -> int:
-        return int(self._gateway.store._figures()["put_records"])
+        return int(self._gateway.store.core.figures()["put_records"])
 
     def _read_got(self) -> int:
-        return int(self._gateway.store._figures()["get_transferred"])
+        return int(self._gateway.store.core.figures()["get_transferred"])
 
     @property
     def put_total(self) -> int:

@@ -46,7 +46,7 @@ class DurableAnswers:
     def hold(self, stop: int, callback: Callable[[Outcome], object]) -> None:
         """Call back once the log is on the disk up to ``stop``, or will not be in time."""
         if self._wakeup is None:
-            self._wakeup = self._gateway.store._log_wakeup()
+            self._wakeup = self._gateway.store.core.log_wakeup()
             self._gateway.loop.add_reader(self._wakeup.fileno(), self._woken)
         deadline = self._gateway.loop.time() + self._timeout
         heapq.heappush(self._heap, (stop, next(self._order), deadline, callback))
@@ -115,7 +115,7 @@ class DurableAnswers:
     def close(self) -> None:
         """Answer the durable ones, and stop."""
         if self._heap:
-            self._gateway.store._flush_log()
+            self._gateway.store.core.flush_log()
             ended(self._settled())
         self._heap.clear()
         if self._timer is not None:

@@ -81,7 +81,7 @@ def overview(
 
 def _failure(store: MessageStore) -> str | None:
     try:
-        store._check_writable()
+        store.core.check_writable()
     except StoreFailedError as error:
         return str(error)
     return None

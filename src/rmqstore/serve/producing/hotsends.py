@@ -46,7 +46,7 @@ def client_sends(gateway: Gateway) -> ClientSends:
     """Return the state shared by the core's sends, which follows the topics of the store."""
     store = gateway.store
     registry = store._registry
-    sends = ClientSends(store, gateway.settings.cluster, gateway.settings.region)
+    sends = ClientSends(store.core, gateway.settings.cluster, gateway.settings.region)
     sends.offsets = store._progress.table
 
     changing = threading.Lock()

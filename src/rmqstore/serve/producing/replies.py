@@ -172,7 +172,7 @@ def _pushed_fields(
 async def _store(gateway: Gateway, connection: Connection, sent: Sent) -> PutResult:
     """Store a reply with its own properties alone."""
     store = gateway.store
-    wait = store._config.flush_disk_type == "SYNC_FLUSH" and sent.waits
+    wait = store.core.config.flush_disk_type == "SYNC_FLUSH" and sent.waits
     return await (put_durable if wait else put_at_once)(
         store,
         sent.topic,

@@ -90,7 +90,7 @@ async def _store(
 ) -> Answer:
     """Store a message again, with synchronous flush on the disk; return the answer."""
     store = gateway.store
-    wait = store._config.flush_disk_type == "SYNC_FLUSH"
+    wait = store.core.config.flush_disk_type == "SYNC_FLUSH"
     try:
         await (put_durable if wait else put_at_once)(store, topic, back)
     except PutError as error:

@@ -343,7 +343,7 @@ def store_plain(
     sys_flag: int | None = None,
 ) -> PutResult:
     """Store a message at a place, without waiting for the disk."""
-    return gateway.store._put_stored(
+    return gateway.store.core.put_stored(
         *place,
         bytes(sent.request.body),
         properties_text(properties),
@@ -375,7 +375,7 @@ def _store_delayed(gateway: Gateway, connection: Connection, sent: Sent, level: 
     """
     if sent.topic == HALF_TOPIC:
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _ILLEGAL)
-    if not gateway.store._knows_topic(SCHEDULE_TOPIC):
+    if not gateway.store.core.knows_topic(SCHEDULE_TOPIC):
         gateway.new_topics.check(SCHEDULE_TOPIC)
         queue_nums = made_queue_nums(SCHEDULE_TOPIC, 0)
         raise TopicAwaited(TopicConfig(SCHEDULE_TOPIC, queue_nums, queue_nums))
@@ -416,7 +416,7 @@ def _store_batch(gateway: Gateway, connection: Connection, sent: Sent) -> tuple[
     ]
     if any(_TIMER in own and not _TIMERS.isdisjoint(parse_properties(own)) for _, own, _ in rows):
         _warn_of_timer(gateway, connection, sent)
-    done, offsets = gateway.store._put_stored_batch(
+    done, offsets = gateway.store.core.put_stored_batch(
         sent.topic,
         sent.queue_id,
         rows,

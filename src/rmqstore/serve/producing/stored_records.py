@@ -43,7 +43,7 @@ def message_at(store: MessageStore, physical_offset: int) -> Message | None:
     if message is None:
         return None
     topic, queue_id, offset = message.topic, message.queue_id, message.queue_offset
-    bounds = store._bounds(topic, queue_id)
+    bounds = store.core.bounds(topic, queue_id)
     if bounds is None or not bounds[0] <= offset < bounds[1]:
         return None
     units = waiting(store, topic, queue_id, offset, offset + 1)

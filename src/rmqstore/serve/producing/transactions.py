@@ -90,7 +90,7 @@ class Transactions:
         key = None if half.uniq_key is None else copy_key(half, half.properties)
         end = partial(self._end, queue_id, offset, key, commit)
         written = (OP_TOPIC, topic_of_message(half)) if commit else (OP_TOPIC,)
-        if all(map(store._knows_topic, written)) and store._half_lock.acquire(blocking=False):
+        if all(map(store.core.knows_topic, written)) and store._half_lock.acquire(blocking=False):
             try:
                 if store._ends_at_once(queue_id, offset):
                     return end()

@@ -89,7 +89,7 @@ class RmqServer(Server):
         StoreClosedError
             The server is closed.
         """
-        self.store._check_writable()
+        self.store.core.check_writable()
         self.store._registry.make(*(topic_entry(name, queue_nums) for name in names))
 
     @property

@@ -214,7 +214,7 @@ async def _mark_ordered(
         order = gateway.nameserver.order(topic) is not None
         if entry is None or entry.order is order:
             return None
-        gateway.store._check_writable()
+        gateway.store.core.check_writable()
         return dataclasses.replace(entry, order=order)
 
     def change() -> None:

@@ -94,7 +94,7 @@ class NewTopics:
 
     def _enter(self, entries: dict[str, TopicConfig]) -> None:
         store = self._gateway.store
-        store._check_writable()
+        store.core.check_writable()
         store._registry.make(*entries.values())
 
     def _handle(self, name: str, error: Exception | None) -> Steps:

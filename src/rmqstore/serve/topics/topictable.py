@@ -65,7 +65,7 @@ def has_queue(gateway: Gateway, topic: str, queue_id: int) -> bool:
 
 def is_stored(gateway: Gateway, topic: str, queue_id: int) -> bool:
     """Whether a queue has, or had, messages; not of a topic that was deleted since."""
-    return gateway.store._bounds(topic, queue_id) not in (None, (0, 0))
+    return gateway.store.core.bounds(topic, queue_id) not in (None, (0, 0))
 
 
 def delay_offsets(gateway: Gateway) -> dict[int, tuple[int, int]]:
@@ -79,7 +79,7 @@ def delay_offsets(gateway: Gateway) -> dict[int, tuple[int, int]]:
     queues = 0 if entry is None else entry.write_queue_nums
     found = {}
     for number in range(1, max(len(levels), queues) + 1):
-        first, stop = store._bounds(SCHEDULE_TOPIC, number - 1) or (0, 0)
+        first, stop = store.core.bounds(SCHEDULE_TOPIC, number - 1) or (0, 0)
         if stop > 0:
             offset = levels[number].offset if number in levels else 0
             found[number] = (min(max(offset, first), stop), stop)
