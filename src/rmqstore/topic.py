@@ -22,10 +22,9 @@ from rmqstore.types import GetStatus
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rmqstore._core import Message
+    from rmqstore._core import Engine, Message
     from rmqstore.base.times import TimeLike
     from rmqstore.brokerfiles.topics import TopicConfig
-    from rmqstore.store import MessageStore
 
 __all__ = ["Queue", "Topic"]
 
@@ -60,7 +59,7 @@ class Topic(Mapping[int, "Queue"]):
     order: bool
 
     def __init__(
-        self, store: MessageStore, name: str, entry: TopicConfig | None, existing: tuple[int, ...]
+        self, store: Engine, name: str, entry: TopicConfig | None, existing: tuple[int, ...]
     ) -> None:
         self._store = store
         self.name = name
@@ -132,7 +131,7 @@ class Queue:
     topic: str
     queue_id: int
 
-    def __init__(self, store: MessageStore, topic: str, queue_id: int) -> None:
+    def __init__(self, store: Engine, topic: str, queue_id: int) -> None:
         self._store = store
         self.topic = topic
         self.queue_id = queue_id

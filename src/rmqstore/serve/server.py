@@ -97,7 +97,7 @@ class Server(Closing):
                 ending.start()
                 ending.join()
             if hasattr(self, "store"):
-                self.store._undo_start()
+                self.store.services.abandon()
             self._release()
             raise
         self._thread = threading.Thread(target=self._run, name="rmq-serve", daemon=True)

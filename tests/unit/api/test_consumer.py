@@ -381,7 +381,7 @@ def test_a_service_that_fails_keeps_no_store_open(
     store: rmqstore.MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put("t", b"x")
-    monkeypatch.setattr(type(store._progress), "save", lambda self: 1 // 0)
+    monkeypatch.setattr(type(store.progress), "save", lambda self: 1 // 0)
     _ = store.offsets
     with pytest.raises(ZeroDivisionError):
         store.close()

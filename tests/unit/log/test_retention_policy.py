@@ -19,7 +19,7 @@ from support.retention_stores import ALL_HOURS, FILE, HOUR, deleted_by, files, o
 
 def housekept(store: rmqstore.MessageStore) -> None:
     store.clock.advance(20)
-    store._housekeeper.run_due()
+    store.housekeeper.run_due()
 
 
 def test_nothing_goes_unless_told(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_nothing_goes_unless_told(tmp_path: Path) -> None:
         housekept(store)
         assert files(tmp_path)[0] == 0
         names = {thread.name for thread in threading.enumerate()}
-        assert "rmq-housekeeping" not in names or store._housekeeper_made is not None
+        assert "rmq-housekeeping" not in names or store.housekeeper is not None
 
 
 def test_by_time_at_the_hour(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_ten_files_a_round(tmp_path: Path) -> None:
         assert len(files(tmp_path)) > 22
         store.clock.advance(HOUR)
         for until in (10, 20):
-            store._clean_expired()
+            store.retention.clean_expired()
             assert files(tmp_path)[0] == until * FILE
 
 
@@ -123,7 +123,7 @@ def test_pause_between_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         count = len(files(tmp_path))
         assert count > 3
         monkeypatch.setattr(rmqstore.services.retention.time, "sleep", paused.append)
-        store._clean_expired()
+        store.retention.clean_expired()
         assert len(files(tmp_path)) == 1
     assert paused[: count - 2] == [0.07] * (count - 2)
 

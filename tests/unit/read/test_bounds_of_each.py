@@ -39,7 +39,7 @@ def test_they_are_those_of_each(tmp_path: Path, way: str) -> None:
 def check(store: MessageStore) -> None:
     each = [store.core.bounds(*place) for place in places(store)]
     assert store.core.bounds_of_each(places(store)) == each
-    found = bounds_by_topic(store)
+    found = bounds_by_topic(store.core)
     assert found["few"] == [(0, 3), (0, 2)]
     assert found["many"] == [(0, 1)] * 158
     assert "none" not in found

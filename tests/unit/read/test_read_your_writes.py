@@ -95,7 +95,7 @@ def consumed(store: Any, put: Any, **options: Any) -> bool:
 
 
 def lagging(store: Any, put: Any) -> bool:
-    store._commit_progress(TOPIC, "late", 0, 0)
+    store.progress.commit(TOPIC, "late", 0, 0)
     return store.lag("late", TOPIC)[0].max_offset == put.queue_offset + 1
 
 

@@ -104,7 +104,7 @@ def test_group_and_topics_are_made(server: Server, client: RemotingClient) -> No
     for name in ("%RETRY%billing", "%DLQ%billing", "%RETRY%units"):
         topic = store[name]
         assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
-    flags = [store._registry.get(f"%RETRY%{name}").topic_sys_flag for name in ("billing", "units")]
+    flags = [store.registry.get(f"%RETRY%{name}").topic_sys_flag for name in ("billing", "units")]
     assert flags == [0, 2]
 
 

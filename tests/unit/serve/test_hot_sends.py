@@ -355,7 +355,7 @@ def test_a_changed_topic_is_the_same_either_way(change, code):
         with serve(None) as server:
             server.store.create_topic("orders", queue_nums=4)
             server.gateway.hot_sends = hot
-            registry = server.store._registry
+            registry = server.store.registry
             registry.change({"orders": lambda there: replace(there, **CHANGES[change])})
             said: list[object] = []
             with RemotingClient(server.address) as client:
@@ -381,7 +381,7 @@ def test_the_core_leaves_a_topic_that_is_not_writable():
     """A broker takes what is sent to it all the same; clients do not find it in their routes."""
     with serve(None) as server:
         server.store.create_topic("orders", queue_nums=4)
-        registry = server.store._registry
+        registry = server.store.registry
         counts = server.gateway.sends.counts
         with RemotingClient(server.address) as client:
             assert client.answer(asked(client, e="-1")).code == 0

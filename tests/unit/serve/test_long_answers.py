@@ -28,16 +28,16 @@ def ask_of(stepped: Server, code: int) -> tuple[dict[str, object] | None, bytes]
     if code in (208, 222, 308, 314, 317, 43):
         store.create_group("g")
         for queue_id in range(QUEUES):
-            store._progress.commit("big", "g", queue_id, 0)
+            store.progress.commit("big", "g", queue_id, 0)
     if code == 321:
         store.put_many("t", [b"x"] * QUEUES, queue_id=0)
     if code in (21, 206):
-        with store._registry.lock:
+        with store.registry.lock:
             for number in range(QUEUES):
-                store._registry.enter(TopicConfig(f"t{number}", 1, 1))
+                store.registry.enter(TopicConfig(f"t{number}", 1, 1))
     if code == 201:
         for number in range(QUEUES):
-            store._groups.enter(GroupConfig(f"g{number}"))
+            store.group_entries.enter(GroupConfig(f"g{number}"))
     if code == 219:
         for number in range(QUEUES):
             stepped.gateway.nameserver.put("n", f"k{number}", "value", "owner")

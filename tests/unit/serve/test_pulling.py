@@ -125,7 +125,7 @@ def test_checks_in_their_order(server: Server, client: RemotingClient) -> None:
     store = server.store
     store.create_topic("secret", 1, perm=2)
     store.create_group("closed")
-    groups = store._groups
+    groups = store.group_entries
     groups.put(dataclasses.replace(groups.get("closed"), consume_enable=False))
     assert pull(client, group="../x", topic="unknown").code == 1
     assert refused(client, group="closed", topic="unknown", queueId=9) == (
@@ -173,7 +173,7 @@ def test_the_subscription_of_the_heartbeat(server: Server, client: RemotingClien
     assert refused(client, **asked, subVersion=8)[0] == 27
     client.ask(34, None, heartbeat("c", [
         consumer("beating", {"orders": "*"}, version=9, messageModel="BROADCASTING")]))  # fmt: skip
-    groups = server.store._groups
+    groups = server.store.group_entries
     groups.put(dataclasses.replace(groups.get("beating"), consume_broadcast_enable=False))
     assert refused(client, **asked) == (
         16, "the consumer group[beating] can not consume by broadcast way",
@@ -192,7 +192,7 @@ def test_a_group_that_nobody_makes() -> None:
 
 def test_the_commit_offset_of_a_pull_is_kept(server: Server, client: RemotingClient) -> None:
     def committed() -> int | None:
-        return server.store._progress.get("orders", "committing").get(0)
+        return server.store.progress.get("orders", "committing").get(0)
 
     pull(client, group="committing", commitOffset=7)
     assert committed() is None

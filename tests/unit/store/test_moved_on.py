@@ -31,7 +31,7 @@ def bodies(store: rmqstore.MessageStore, topic: str) -> list[bytes]:
 def check_round(store: rmqstore.MessageStore) -> None:
     """Have each transaction in doubt checked once."""
     store.clock.advance(61)
-    store._housekeeper.run_due()
+    store.housekeeper.run_due()
 
 
 def most_taken(hand_in: Callable[[int], object], most: int) -> int:

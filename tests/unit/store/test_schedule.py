@@ -270,8 +270,8 @@ def test_delivered_early_by_a_broker_whose_clock_was_behind(
             for _ in range(others):
                 store.put("t", b"", queue_id=0)
         store.clock.advance(-100)
-        for unit in list(waiting(store, SCHEDULE_TOPIC, 1, 0, 4)):
-            store._deliver(store._delay_levels[2], unit)
+        for unit in list(waiting(store.core, SCHEDULE_TOPIC, 1, 0, 4)):
+            store.schedule._deliver(store.schedule.levels[2], unit)
         for _ in range(others):
             store.put("t", b"", queue_id=0)
         store.put("t", b"late", delay_level=2, uniq_key=uniq_key, queue_id=0)
@@ -450,14 +450,14 @@ def test_a_table_that_is_put_delivers_too(tmp_path: Path, wait_until: Wait) -> N
 def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
     """Nor does it wait for locks that threads of its parent hold."""
     with rmqstore.open(tmp_path / "s", "a", config=SMALL) as store:
-        store._housekeeper.every(1000, store.flush, "flush")
+        store.housekeeper.every(1000, store.flush, "flush")
         store.put("t", b"x", delay_level=18)
         held, forked = threading.Event(), threading.Event()
-        assert store._delay_sleep is not None
-        sleep, housekeeper = store._delay_sleep, store._housekeeper
+        assert store.schedule._sleep is not None
+        sleep, housekeeper = store.schedule._sleep, store.housekeeper
 
         def hold() -> None:
-            with store._delay_lock, sleep.changed, housekeeper._changed:
+            with store.schedule._lock, sleep.changed, housekeeper._changed:
                 held.set()
                 forked.wait(60)
 

@@ -163,8 +163,8 @@ def test_a_store_without_services_has_no_thread(tmp_path: Path) -> None:
 
 def test_housekeeping_does_not_keep_a_store(tmp_path: Path) -> None:
     store = rmqstore.open(tmp_path / "s", "a", config=StoreConfig.small())
-    store._housekeeper.every(3600, store.flush, "flush")
-    thread = store._housekeeper._thread
+    store.housekeeper.every(3600, store.flush, "flush")
+    thread = store.housekeeper._thread
     assert thread is not None
     gone = weakref.ref(store)
     del store
@@ -176,8 +176,8 @@ def test_housekeeping_does_not_keep_a_store(tmp_path: Path) -> None:
 
 def test_closing_ends_the_housekeeping(tmp_path: Path) -> None:
     store = rmqstore.open(tmp_path / "s", "a", config=StoreConfig.small())
-    store._housekeeper.every(3600, store.flush, "flush")
-    keeper = store._housekeeper
+    store.housekeeper.every(3600, store.flush, "flush")
+    keeper = store.housekeeper
     store.close()
     store.close()
     assert keeper._thread is None

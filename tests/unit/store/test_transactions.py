@@ -162,7 +162,7 @@ config = rmqstore.StoreConfig.small(message_index_enable={index})
 store = rmqstore.open(sys.argv[1], "a", config=config)
 for number in range(3):
     store.begin("t", b"same", uniq_key={uniq_key}, queue_id=0, born_timestamp=number + 1)
-store._put_op = lambda *arguments, **named: os._exit(9)
+store.transactions.put_op = lambda *arguments, **named: os._exit(9)
 store.in_doubt()[1].commit()
 """
     assert subprocess.run([sys.executable, "-c", code, tmp_path / "s"], check=False).returncode == 9
@@ -258,7 +258,7 @@ def test_progress_is_noted_meanwhile(
         store.clock.advance(6)
         wait_until(lambda: store.offsets.get((HALF_TOPIC, GROUP)) == {0: 20})
         wait_until(lambda: store.offsets.get((OP_TOPIC, GROUP)) == {0: 20})
-        [queue] = store._read_halves()
+        [queue] = store.transactions._read_queues()
         assert not queue._ops
         store.clock.advance(6)
         wait_until(lambda: OffsetTable.load(root).offsets.get((OP_TOPIC, GROUP)) == {0: 20})
@@ -292,10 +292,10 @@ def test_what_retention_removed_holds_nothing_up(
                 end()
         with pytest.raises(StoreError, match="has ended"):
             lost[0].commit()
-        store._note_ended()
+        store.transactions.note_ended()
         assert store.offsets[HALF_TOPIC, GROUP] == {0: 3}
         begun.commit()
-        store._note_ended()
+        store.transactions.note_ended()
         assert store.offsets[HALF_TOPIC, GROUP] == {0: 4}
     with rmqstore.open(root, "r+") as store:
         assert store.in_doubt() == []

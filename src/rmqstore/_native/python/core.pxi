@@ -32,8 +32,12 @@ cdef class Core(OpenStore):
 
     @property
     def config(self):
-        """Configuration that the store was opened with; its file sizes may be others."""
+        """Configuration in force, with the actual file sizes once these are known."""
         return self._config
+
+    @config.setter
+    def config(self, config):
+        self._config = config
 
     @property
     def closed(self):
@@ -173,6 +177,10 @@ cdef class Core(OpenStore):
     def result_of(self, Message message):
         """Result of the put of a message of this store."""
         return result_of(message)
+
+    def flush(self):
+        """Force log, queues, index and checkpoint to the disk; see Engine.flush."""
+        flush_store(self)
 
     def flush_log(self):
         """Force only the log to the disk; its flushed position."""

@@ -59,7 +59,7 @@ _OTHER = {
 
 def all_groups(gateway: Gateway) -> Iterator[tuple[str, GroupConfig]]:
     """Yield name and entry of all groups."""
-    groups = gateway.store._groups
+    groups = gateway.store.group_entries
     for name, entry in BUILT_IN_GROUPS.items():
         yield name, groups.get(name) or entry
     for entry in groups:
@@ -81,7 +81,7 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
             entry.retry_queue_nums,
             there.retry_queue_nums if there is not None else 0,
         )
-        if len(gateway.store._groups) >= _MAX_GROUPS and there is None:
+        if len(gateway.store.group_entries) >= _MAX_GROUPS and there is None:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"the group {name} is not made: there are {_MAX_GROUPS} already",
@@ -92,7 +92,7 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
         gateway.store.core.check_writable()
         gateway.new_groups.change(name, changed)
 
-    if gateway.store._groups.get(name) is None:
+    if gateway.store.group_entries.get(name) is None:
         gateway.new_groups.check_room(name, connection.owner)
     with gateway.new_groups.begun(name):
         await gateway.change(connection, request, change)
@@ -129,8 +129,8 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
         store = gateway.store
         store.core.check_writable()
         gateway.new_groups.change(group, lambda there: None)
-        if offsets and store._progress.forget(group=group):
-            store._progress.save()
+        if offsets and store.progress.forget(group=group):
+            store.progress.save()
 
     await gateway.change(connection, request, change)
     gateway.new_groups.count(group)
@@ -141,7 +141,7 @@ async def delete(gateway: Gateway, connection: Connection, request: Request) -> 
 def all_configs(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
     table = Entries((name, entry.to_json()) for name, entry in all_groups(gateway))
-    body = Entries(gateway.store._groups.json_of(table).items())
+    body = Entries(gateway.store.group_entries.json_of(table).items())
     return Answer(body=(yield from dumps_in_steps(body)))
 
 
@@ -151,7 +151,7 @@ def one_config(gateway: Gateway, connection: Connection, request: Request) -> An
     5.x creates the group here, where consumers create groups; this gateway only looks.
     """
     name = group_of(request, "group")
-    entry = gateway.store._groups.get(name) or BUILT_IN_GROUPS.get(name)
+    entry = gateway.store.group_entries.get(name) or BUILT_IN_GROUPS.get(name)
     if entry is None and gateway.settings.auto_create_groups:
         entry = GroupConfig(name)
     if entry is None:
@@ -173,7 +173,7 @@ def set_request_mode(gateway: Gateway, connection: Connection, request: Request)
         raise Refusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
     if topic_config(gateway, topic) is None:
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-    there = gateway.store._groups.get(group) or BUILT_IN_GROUPS.get(group)
+    there = gateway.store.group_entries.get(group) or BUILT_IN_GROUPS.get(group)
     if there is None and not gateway.settings.auto_create_groups:
         raise Refusal(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist"

@@ -50,7 +50,7 @@ def _topics_by_group(
 ) -> Generator[None, None, dict[str, list[str]]]:
     """Return the topics that each group has offsets for, in order."""
     found: dict[str, list[str]] = {}
-    for number, (topic, group) in enumerate(gateway.store._progress.names()):
+    for number, (topic, group) in enumerate(gateway.store.progress.names()):
         if only is None or group == only:
             found.setdefault(group, []).append(topic)
         if number % _NAMES_STEP == _NAMES_STEP - 1:
@@ -64,7 +64,7 @@ def _topics_by_group(
 def _groups_of(gateway: Gateway, topic: str) -> Generator[None, None, list[str]]:
     """Return the groups that have offsets for a topic, in order."""
     found = []
-    for number, (name, group) in enumerate(gateway.store._progress.names()):
+    for number, (name, group) in enumerate(gateway.store.progress.names()):
         if name == topic:
             found.append(group)
         if number % _NAMES_STEP == _NAMES_STEP - 1:
@@ -80,7 +80,7 @@ def _queues(
     ``pullOffset`` of 5.x counts messages pulled and not committed, which a store does not know.
     """
     store, broker, topic = gateway.store, gateway.settings.broker, entry.topic_name
-    committed = store._progress.get(topic, group)
+    committed = store.progress.get(topic, group)
     for queue_id in range(queue_nums):
         _, stop = store.core.bounds(topic, queue_id) or (0, 0)
         offset = max(0, committed.get(queue_id, 0))
@@ -168,7 +168,7 @@ def time_span(gateway: Gateway, connection: Connection, request: Request) -> Ans
     """Answer QUERY_CONSUME_TIME_SPAN: store times of the first, the last and the next message."""
     topic, group = topic_of(request), group_of(request, "group")
     store = gateway.store
-    committed = store._progress.get(topic, group)
+    committed = store.progress.get(topic, group)
 
     def span(queue_id: int) -> dict[str, object]:
         first, stop = store.core.bounds(topic, queue_id) or (0, 0)
@@ -210,7 +210,7 @@ def correction(gateway: Gateway, connection: Connection, request: Request) -> An
     left_out = set(request.fields.get("filterGroups", "").split(","))
     compared = request.fields.get("compareGroup", "")
     checked = checked_group(compared) if compared.strip() else None
-    progress = gateway.store._progress
+    progress = gateway.store.progress
     slowest: dict[int, int] = {}
     for group in (yield from _groups_of(gateway, topic)):
         if group in left_out:
@@ -240,7 +240,7 @@ def clone(gateway: Gateway, connection: Connection, request: Request) -> AnswerS
             not offline and online.knows_no_topic(gateway, source, topic)
         ):
             continue
-        for queue_id, offset in store._progress.get(topic, source).items():
+        for queue_id, offset in store.progress.get(topic, source).items():
             if has_queue(gateway, topic, queue_id):
                 commit(gateway, topic, target, queue_id, offset, owner=connection.owner)
             yield
@@ -252,7 +252,7 @@ def clone(gateway: Gateway, connection: Connection, request: Request) -> AnswerS
 
 def all_offsets(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_ALL_CONSUMER_OFFSET."""
-    progress = gateway.store._progress
+    progress = gateway.store.progress
     names = progress.names()
     if not names:
         raise Refusal(ResponseCode.SYSTEM_ERROR, "No consumer offset in this broker")

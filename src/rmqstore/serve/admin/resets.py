@@ -78,7 +78,7 @@ def _offsets(
             f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
         )
     store = gateway.store
-    committed = store._progress.get(topic, group)
+    committed = store.progress.get(topic, group)
     offsets: dict[MessageQueue, int] = {}
     for queue_id in range(entry.write_queue_nums):
         if queue_id not in committed:

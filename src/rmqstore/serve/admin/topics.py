@@ -90,7 +90,7 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
     def entered(there: TopicConfig | None) -> TopicConfig:
         has = max(there.read_queue_nums, there.write_queue_nums) if there is not None else 0
         check_queues(gateway, name, max(read, write), has)
-        if there is None and len(gateway.store._registry) >= _MAX_TOPICS:
+        if there is None and len(gateway.store.registry) >= _MAX_TOPICS:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"the topic {name} is not made: there are {_MAX_TOPICS} already",
@@ -108,10 +108,10 @@ async def update(gateway: Gateway, connection: Connection, request: Request) -> 
     def change() -> None:
         store = gateway.store
         store.core.check_writable()
-        store._registry.change({name: entered})
+        store.registry.change({name: entered})
 
     asked, owner = gateway.asked_topics, connection.owner
-    if gateway.store._registry.get(name) is None and not asked.take(name, owner):
+    if gateway.store.registry.get(name) is None and not asked.take(name, owner):
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
             f"the topic {name} is not made: {asked.of(owner)} were already, by requests of {owner}",
@@ -154,7 +154,7 @@ def all_configs(gateway: Gateway, connection: Connection, request: Request) -> A
     """Answer GET_ALL_TOPIC_CONFIG."""
     table = Entries((entry.topic_name, entry.to_json()) for entry in all_topics(gateway))
     # Without the registry's lock, which a deletion holds until the files are gone.
-    body = Entries(gateway.store._registry._table.json_of(table).items())
+    body = Entries(gateway.store.registry._table.json_of(table).items())
     return Answer(fields={}, body=(yield from dumps_in_steps(body)))
 
 

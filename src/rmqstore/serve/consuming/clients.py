@@ -313,7 +313,7 @@ class Clients:
             while self._changes:
                 name = self._changes.pop()
                 self._changed.remove(name)
-                config = self._gateway.store._groups.get(name)
+                config = self._gateway.store.group_entries.get(name)
                 group = self.groups.get(name)
                 if group is None or (
                     config is not None

@@ -54,6 +54,6 @@ class Distance:
         bounds = self._store.core.bounds(topic, queue_id)
         if bounds is None or not bounds[0] <= offset < bounds[1]:
             return False
-        unit = next(waiting(self._store, topic, queue_id, offset, offset + 1), None)
+        unit = next(waiting(self._store.core, topic, queue_id, offset, offset + 1), None)
         at = self._end if unit is None or unit.physical_offset < 0 else unit.physical_offset
         return self._end - at > self._near

@@ -50,7 +50,7 @@ async def _viewed_later(gateway: Gateway, connection: Connection, offset: int, s
 
 
 def _message_at(store: MessageStore, offset: int) -> Message:
-    message = record_at(store, offset) if offset >= 0 else None
+    message = record_at(store.core, offset) if offset >= 0 else None
     if message is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
     return message
@@ -98,7 +98,7 @@ def _records(store: MessageStore, places: list[int]) -> bytes:
     kept: list[bytes] = []
     size = 0
     for place in places:
-        message = record_at(store, place)
+        message = record_at(store.core, place)
         if message is None:  # retention has come first
             continue
         size += message.store_size

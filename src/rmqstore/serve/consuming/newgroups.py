@@ -43,7 +43,7 @@ class NewGroups(SharedTable[str]):
     """
 
     def __init__(self, gateway: Gateway) -> None:
-        self._groups = gateway.store._groups
+        self._groups = gateway.store.group_entries
         self._changing = threading.Lock()
         self._unsaved = False
         self._saving: asyncio.Task[None] | None = None
@@ -82,7 +82,7 @@ class NewGroups(SharedTable[str]):
         """Remove the groups that are as any new one: no member, offset, message or setting."""
         store = self._gateway.store
         read = set()
-        for _, group in store._progress.names():
+        for _, group in store.progress.names():
             read.add(group)
             yield
         for entry in self._groups:
@@ -96,7 +96,7 @@ class NewGroups(SharedTable[str]):
         name, store = entry.group_name, self._gateway.store
         return (
             self._gateway.clients.group(name) is None
-            and not store._has_consumers(name)
+            and not store.consumer_state.sharing.has_group(name)
             and store.core.bounds(paths.retry_topic(name), 0) in (None, (0, 0))
             and entry.to_json() == GroupConfig(name).to_json()
         )
@@ -105,7 +105,7 @@ class NewGroups(SharedTable[str]):
         """Make the retry topic of a group if it is missing."""
         topic = paths.retry_topic(group.group_name)
         store = self._gateway.store
-        there = self._late.get(topic, store._registry.get(topic))
+        there = self._late.get(topic, store.registry.get(topic))
         if group.retry_queue_nums <= 0 or there is not None:
             return
         queues = min(group.retry_queue_nums, self._gateway.settings.most_queues)
@@ -115,7 +115,7 @@ class NewGroups(SharedTable[str]):
     def _set_topic(self, name: str, entry: TopicConfig | None) -> None:
         """Enter or remove a topic now, or with the next save while another one is deleted."""
         self._late[name] = entry
-        lock = self._gateway.store._registry.lock
+        lock = self._gateway.store.registry.lock
         if lock.acquire(blocking=False):
             try:
                 self._set_late_topics()
@@ -125,7 +125,7 @@ class NewGroups(SharedTable[str]):
 
     def _set_late_topics(self) -> None:
         """Enter or remove the topics that are late; called with the registry's lock held."""
-        registry = self._gateway.store._registry
+        registry = self._gateway.store.registry
         while self._late:
             name, entry = self._late.popitem()
             if entry is not None:
@@ -188,7 +188,7 @@ class NewGroups(SharedTable[str]):
             self._saving = None
 
     def _save_files(self) -> None:
-        registry = self._gateway.store._registry
+        registry = self._gateway.store.registry
         if self._late:
             with registry.lock:
                 self._set_late_topics()

@@ -34,7 +34,7 @@ class OffsetShares(SharedTable[tuple[str, str]]):
     """
 
     def __init__(self, gateway: Gateway) -> None:
-        self._progress = gateway.store._progress
+        self._progress = gateway.store.progress
         super().__init__(gateway, gateway.settings.limits.offsets)
 
     def _keys(self) -> list[tuple[str, str]]:
@@ -73,7 +73,7 @@ def _bounds(gateway: Gateway, topic: str, queue_id: int) -> tuple[int, int]:
 def query_offset(gateway: Gateway, connection: Connection, request: Request) -> Answer:
     """Answer QUERY_CONSUMER_OFFSET."""
     group, topic, queue_id = group_of(request), topic_of(request), number(request, "queueId")
-    offset = gateway.store._progress.get(topic, group).get(queue_id, -1)
+    offset = gateway.store.progress.get(topic, group).get(queue_id, -1)
     if offset < 0:
         least, _ = _bounds(gateway, topic, queue_id)
         if least > 0 or gateway.distance.is_far(topic, queue_id, 0):
@@ -104,7 +104,7 @@ def commit(
     gateway: Gateway, topic: str, group: str, queue_id: int, offset: int, *, owner: str
 ) -> None:
     """Set a group's offset in a queue; ``Refusal`` if it is missing or there are too many."""
-    progress = gateway.store._progress
+    progress = gateway.store.progress
     if not has_queue(gateway, topic, queue_id):
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the topic {topic} has no queue {queue_id}")
     if queue_id not in progress.table.get((topic, group), ()):
@@ -118,7 +118,7 @@ def commit(
                 f"there are {progress.count} offsets already: the share of the group {group} or "
                 f"of {owner} is used up",
             )
-    gateway.store._commit_progress(topic, group, queue_id, offset)
+    gateway.store.progress.commit(topic, group, queue_id, offset)
 
 
 def max_offset(gateway: Gateway, connection: Connection, request: Request) -> Answer:

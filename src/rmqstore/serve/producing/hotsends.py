@@ -45,9 +45,9 @@ def client_queues(entry: TopicConfig | None) -> int:
 def client_sends(gateway: Gateway) -> ClientSends:
     """Return the state shared by the core's sends, which follows the topics of the store."""
     store = gateway.store
-    registry = store._registry
+    registry = store.registry
     sends = ClientSends(store.core, gateway.settings.cluster, gateway.settings.region)
-    sends.offsets = store._progress.table
+    sends.offsets = store.progress.table
 
     changing = threading.Lock()
 

@@ -174,7 +174,7 @@ async def _store(gateway: Gateway, connection: Connection, sent: Sent) -> PutRes
     store = gateway.store
     wait = store.core.config.flush_disk_type == "SYNC_FLUSH" and sent.waits
     return await (put_durable if wait else put_at_once)(
-        store,
+        store.core,
         sent.topic,
         lambda: store_plain(
             gateway, connection, sent, Place(sent.topic, sent.queue_id), sent.properties,

@@ -49,7 +49,7 @@ def give_back(gateway: Gateway, connection: Connection, request: Request) -> Han
             f"group must be 1 to 120 of [%|a-zA-Z0-9_-], got {shown(name)}",
         )
     store = gateway.store
-    group = store._groups.get(name)
+    group = store.group_entries.get(name)
     if group is None and not gateway.settings.auto_create_groups:
         raise Refusal(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -59,7 +59,7 @@ def give_back(gateway: Gateway, connection: Connection, request: Request) -> Han
     if group is not None and group.retry_queue_nums <= 0:
         return Answer()  # nobody tries it again, as with a broker
     retry_topic = paths.retry_topic(name)
-    entry = store._registry.get(retry_topic)
+    entry = store.registry.get(retry_topic)
     if entry is not None and not entry.perm & _WRITE:
         raise Refusal(
             ResponseCode.NO_PERMISSION, f"the topic[{retry_topic}] sending message is forbidden"
@@ -74,13 +74,13 @@ def give_back(gateway: Gateway, connection: Connection, request: Request) -> Han
     flag = _UNIT_SUB if truth(request, "unitMode") else 0
     dead = is_dead_letter(message, group, delay_level, retry_max)
     try:
-        for missing in missing_topics(store, group, dead=dead, topic_sys_flag=flag):
+        for missing in missing_topics(store.registry, group, dead=dead, topic_sys_flag=flag):
             gateway.new_topics.check(missing.topic_name)
             raise TopicAwaited(missing)
     except PutError as error:
         raise _refusal(gateway, error) from error
     more: dict[str, Any] = {"retry_max": retry_max, "topic_sys_flag": flag, "wait": False}
-    back = partial(send_back, store, message, group, delay_level, **more)
+    back = partial(send_back, store.core, store.registry, message, group, delay_level, **more)
     topic = paths.dead_letter_topic(name) if dead else SCHEDULE_TOPIC
     return _store(gateway, name, message, topic, back)
 
@@ -92,7 +92,7 @@ async def _store(
     store = gateway.store
     wait = store.core.config.flush_disk_type == "SYNC_FLUSH"
     try:
-        await (put_durable if wait else put_at_once)(store, topic, back)
+        await (put_durable if wait else put_at_once)(store.core, topic, back)
     except PutError as error:
         raise _refusal(gateway, error) from error
     gateway.rates.sent_back(group, message.properties.get("RETRY_TOPIC", message.topic))

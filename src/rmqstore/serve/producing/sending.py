@@ -277,7 +277,7 @@ def _retries_exhausted(
     if not sent.topic.startswith(prefix):
         return entry
     name = checked_group(sent.topic[len(prefix) :])
-    group = gateway.store._groups.get(name)
+    group = gateway.store.group_entries.get(name)
     if group is None:
         if not gateway.settings.auto_create_groups:
             raise Refusal(
@@ -390,7 +390,7 @@ def _store_delayed(gateway: Gateway, connection: Connection, sent: Sent, level: 
 def _store_half(gateway: Gateway, connection: Connection, sent: Sent) -> PutResult:
     """Store a half message, which nobody reads until its transaction is committed."""
     topic_for_send(gateway, connection.owner, HALF_TOPIC, "", 1, unit=False)
-    return gateway.store._put_half_of(
+    return gateway.store.transactions.put_half(
         sent.topic,
         sent.queue_id,
         bytes(sent.request.body),

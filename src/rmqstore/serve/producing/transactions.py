@@ -68,13 +68,13 @@ class Transactions:
         self._turn = 0
         self._closed = False
         self._room = threading.BoundedSemaphore(_MAX_ASKED)
-        gateway.store._ask_producers_by(self._ask)
+        gateway.store.transaction_checks.ask_producers_by(self._ask)
         gateway.closing.append(self.close)
 
     def close(self) -> None:
         """Stop asking producers."""
         self._closed = True
-        self._gateway.store._ask_producers_by(None)
+        self._gateway.store.transaction_checks.ask_producers_by(None)
 
     def end(
         self, connection: Connection, request: Request, half: Message, *, commit: bool
@@ -90,19 +90,21 @@ class Transactions:
         key = None if half.uniq_key is None else copy_key(half, half.properties)
         end = partial(self._end, queue_id, offset, key, commit)
         written = (OP_TOPIC, topic_of_message(half)) if commit else (OP_TOPIC,)
-        if all(map(store.core.knows_topic, written)) and store._half_lock.acquire(blocking=False):
+        if all(map(store.core.knows_topic, written)) and store.transactions.lock.acquire(
+            blocking=False
+        ):
             try:
-                if store._ends_at_once(queue_id, offset):
+                if store.transactions.ends_at_once(queue_id, offset):
                     return end()
             finally:
-                store._half_lock.release()
+                store.transactions.lock.release()
         return self._gateway.end(connection, request, end)
 
     def _end(
         self, queue_id: int, offset: int, key: tuple[object, ...] | None, commit: bool
     ) -> Answer:
         try:
-            self._gateway.store._end_half(
+            self._gateway.store.transactions.end(
                 queue_id, offset, commit=commit, may_have_ended=True, copy_of=key, wait=False
             )
         except PutError as error:

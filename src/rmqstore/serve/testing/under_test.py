@@ -14,7 +14,7 @@ from rmqstore.base.arguments import wrong_type, wrong_value
 from rmqstore.serve.server import Server
 from rmqstore.serve.serving import served
 from rmqstore.serve.testing.rules import RequestRules
-from rmqstore.store import topic_entry
+from rmqstore.services.topics import topic_entry
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
@@ -65,7 +65,7 @@ class RmqServer(Server):
         super().__init__(*served(path, **options))
         try:
             self._rules = self.in_loop(RequestRules, self.gateway)
-            self.store._registry.make(*entries)
+            self.store.registry.make(*entries)
         except BaseException:
             self.close()
             raise
@@ -90,7 +90,7 @@ class RmqServer(Server):
             The server is closed.
         """
         self.store.core.check_writable()
-        self.store._registry.make(*(topic_entry(name, queue_nums) for name in names))
+        self.store.registry.make(*(topic_entry(name, queue_nums) for name in names))
 
     @property
     def clock(self) -> Clock:

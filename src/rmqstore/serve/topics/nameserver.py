@@ -218,7 +218,7 @@ async def _mark_ordered(
         return dataclasses.replace(entry, order=order)
 
     def change() -> None:
-        gateway.store._registry.change({topic: marked})
+        gateway.store.registry.change({topic: marked})
 
     await gateway.change(connection, request, change)
 

@@ -35,7 +35,7 @@ class ProducedTopics(SharedTable[str]):
     def _has(self, key: str) -> int:
         gateway = self._gateway
         return int(
-            gateway.store._registry.get(key) is not None or gateway.new_topics.is_awaited(key)
+            gateway.store.registry.get(key) is not None or gateway.new_topics.is_awaited(key)
         )
 
     def _size(self) -> int:
@@ -87,7 +87,7 @@ def entered(gateway: Gateway, entry: TopicConfig) -> TopicConfig:
 
     It is new, or a built-in topic, materialised on its first message.
     """
-    known = gateway.store._registry.get(entry.topic_name)
+    known = gateway.store.registry.get(entry.topic_name)
     if known is None:
         raise TopicAwaited(entry)
     return known

@@ -51,7 +51,7 @@ def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
 
 def topic_config(gateway: Gateway, name: str) -> TopicConfig | None:
     """Return a topic's entry, ``None`` without one."""
-    entry = gateway.store._registry.get(name)
+    entry = gateway.store.registry.get(name)
     return entry if entry is not None else gateway.built_in_topics.get(name)
 
 
@@ -71,10 +71,10 @@ def is_stored(gateway: Gateway, topic: str, queue_id: int) -> bool:
 def delay_offsets(gateway: Gateway) -> dict[int, tuple[int, int]]:
     """Return for each delay level with messages the next offset to deliver, and its queue's end.
 
-    As ``store._delay_progress``, without a look at the queues of all topics.
+    As ``store.schedule.progress``, without a look at the queues of all topics.
     """
     store = gateway.store
-    levels = store._delay_levels or {}
+    levels = store.schedule.levels or {}
     entry = topic_config(gateway, SCHEDULE_TOPIC)
     queues = 0 if entry is None else entry.write_queue_nums
     found = {}
@@ -89,7 +89,7 @@ def delay_offsets(gateway: Gateway) -> dict[int, tuple[int, int]]:
 def all_topics(gateway: Gateway) -> Iterator[TopicConfig]:
     """Yield the entries of all topics."""
     built_in = gateway.built_in_topics
-    registry = gateway.store._registry
+    registry = gateway.store.registry
     for name, entry in built_in.items():
         yield registry.get(name) or entry
     for entry in registry:
