@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from rmqstore import _core
 from rmqstore.base.arguments import one_of, wrong_type, wrong_value
 from rmqstore.base.times import INT64_MAX, INT64_MIN, to_millis
+from rmqstore.columns.selection import ScanExtent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,24 +32,6 @@ _ROWS_MOST = 1 << 24
 _BYTES_MOST = 1 << 30
 _MESSAGES, _MESSAGES_BYTES = 256, 4 << 20  # fetched at a time in iterations over messages
 _QUEUE_ID_MOST = 0x7FFFFFFF
-
-
-class ScanExtent(NamedTuple):
-    """The extent of the log, as a pass that begins now finds it; physical offsets.
-
-    Attributes
-    ----------
-    start : int
-        The first byte.
-    queued : int
-        Up to here each record has its unit in a queue.
-    stop : int
-        The end of the last record.
-    """
-
-    start: int
-    queued: int
-    stop: int
 
 
 class Scan:
