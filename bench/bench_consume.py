@@ -82,7 +82,7 @@ def bench_consume_lag(measure, store):
 
     def work():
         for _ in range(10):
-            assert len(lag_of(store, offsets, GROUP, None)) == workloads.QUEUES
+            assert len(lag_of(store.core, offsets, GROUP, None)) == workloads.QUEUES
 
     measure(work, 10)
 

@@ -4,13 +4,14 @@
 a class that a part names, be it called, the type of a field or an argument, must be defined in the
 part itself or in one that is included before it.  So there is no way back up, and no circle of
 parts that call each other.  Python's modules have floors, a table in ``docs/architecture.md``: a
-module imports nothing from a floor above its own, for types neither.
+module imports nothing from a floor above its own, for types neither, and modules do not import
+each other in a circle.  What begins with an underscore is used by its own object alone.
 """
 
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ FLOORS = re.compile(r"^\| floor \|.*\n\|---.*\n((?:\|.*\n)+)", re.MULTILINE)
 # Imports that rise: a user's callback takes it, and is typed so.
 RISING = {("config/store_config.py", "rmqstore.services.transaction")}
 BELOW = {"_core", "__version__"}  # all floors
+PRIVATE_IN = ("cli", "consume", "serve", "services", "spark")  # folders
+PUBLIC = {"_asdict", "_exit", "_replace"}  # of the standard library
 
 
 class Use(NamedTuple):
@@ -190,6 +193,74 @@ def rising(source: Path) -> list[str]:
     return problems
 
 
+def modules(source: Path) -> dict[str, Path]:
+    """Return the path of each module of the package but the package itself, by its name."""
+    found = {}
+    for path in sorted(source.rglob("*.py")):
+        name = ".".join(("rmqstore", *path.relative_to(source).with_suffix("").parts))
+        found[name.removesuffix(".__init__")] = path
+    found.pop("rmqstore", None)
+    return found
+
+
+def modules_imported(path: Path, known: Iterable[str]) -> set[str]:
+    """Return the modules that one imports, anywhere and for types too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found.update(inner if inner & set(known) else {node.module or ""})
+    return found & set(known)
+
+
+def reached(name: str, uses: dict[str, set[str]]) -> set[str]:
+    """Return the modules that one imports, itself or over others."""
+    seen: set[str] = set()
+    waiting = list(uses[name])
+    while waiting:
+        other = waiting.pop()
+        if other not in seen:
+            seen.add(other)
+            waiting += uses[other]
+    return seen
+
+
+def circles(source: Path) -> list[str]:
+    """Return the circles of modules that import each other, a line for each module in one."""
+    known = modules(source)
+    uses = {name: modules_imported(path, known) - {name} for name, path in known.items()}
+    for own, name in RISING:
+        importer = "rmqstore." + own.removesuffix(".py").replace("/", ".")
+        uses.get(importer, set()).discard(name)
+    every = {name: reached(name, uses) for name in known}
+    return [
+        f"{name} imports itself over "
+        + ", ".join(sorted(other for other in found if name in every.get(other, ())))
+        for name, found in every.items()
+        if name in found
+    ]
+
+
+def private_names(source: Path) -> list[str]:
+    """Return uses of names with an underscore that are no own ones of the object."""
+    problems = []
+    for folder in PRIVATE_IN:
+        for path in sorted((source / folder).rglob("*.py")):
+            tree = ast.parse(path.read_text())
+            problems += [
+                f"{path.relative_to(source)}:{node.lineno}: {ast.unparse(node)} is private"
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Attribute)
+                and node.attr.startswith("_")
+                and not node.attr.startswith("__")
+                and node.attr not in PUBLIC
+                and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+            ]
+    return problems
+
+
 def main() -> int:
     source = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "src" / "rmqstore"
     problems = missing(source) + declared_above(source)
@@ -197,7 +268,7 @@ def main() -> int:
         f"{use.part}.pxi:{use.line}: {use.name} is defined below, in {use.defined}.pxi"
         for use in upward(source)
     ]
-    problems += rising(source)
+    problems += rising(source) + circles(source) + private_names(source)
     print(*problems, sep="\n", end="\n" if problems else "")
     print(f"check_layers: {len(parts(source))} parts, {len(problems)} problems")
     return 1 if problems else 0

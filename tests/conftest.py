@@ -149,10 +149,10 @@ def _rows(path: Path, parse: Callable[[str], object]) -> list:
 @pytest.fixture
 def undelivered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores opened for writing leave what is delayed as it is: for who compares every byte."""
-    from rmqstore.services.schedule import ScheduleEngine
+    from rmqstore.services.schedule import Schedule
 
-    monkeypatch.setattr(ScheduleEngine, "_begin_schedule", lambda self: None)
-    monkeypatch.setattr(ScheduleEngine, "_correct_times", lambda *arguments: None)
+    monkeypatch.setattr(Schedule, "begin", lambda self: None)
+    monkeypatch.setattr(Schedule, "_correct_times", lambda *arguments: None)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ Source: ``store/DefaultMessageStore.java queryMessage``, ``common/message/Messag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, SupportsIndex
 
 from rmqstore import _core
@@ -20,23 +20,15 @@ if TYPE_CHECKING:
 
     from rmqstore.base.times import TimeLike
 
-__all__ = ["FindingEngine"]
+__all__ = ["Finding"]
 
 
-class FindingEngine(_core.Engine):
-    """Lookups by id and by key; a base of ``MessageStore``."""
+class Finding:
+    """Lookups by id and by key; ``topics`` returns the names of all topics."""
 
-    def _queues_of_topics(self) -> dict[str, list[int]]:
-        """Return the ids of the queues that have files by topic, in the order of the names."""
-        raise NotImplementedError
-
-    @property
-    def passed_over(self) -> tuple[StoreCorruptError, ...]:
-        """Damage that queries passed over, as no index covers its part of the log.
-
-        A key that it hides is not found. Each place counts once; a new opening begins anew.
-        """
-        return tuple(self._passed_over.values())
+    def __init__(self, core: _core.Core, topics: Callable[[], Iterable[str]]) -> None:
+        self._core = core
+        self._topics = topics
 
     def message(self, id: str) -> _core.Message:
         """Return a message by the store's id, or by its unique key.
@@ -70,16 +62,16 @@ class FindingEngine(_core.Engine):
         damage: StoreCorruptError | None = None
         if offset is not None:
             try:
-                return self.at(offset)
+                return self._core.at(offset)
             except MessageNotFoundError:
                 pass
             except StoreCorruptError as error:  # or it is not a store message id
                 damage = error
-        topics = self._queues_of_topics()
-        found = [m for topic in topics for m in self.query(topic, id) if m.uniq_key == id]
+        topics = self._topics()
+        found = [m for topic in topics for m in self._core.query(topic, id) if m.uniq_key == id]
         if not found:
             why = f"; {damage}" if damage is not None else ""
-            raise MessageNotFoundError(f"{self.path}: no message {id!r}{why}") from damage
+            raise MessageNotFoundError(f"{self._core.path}: no message {id!r}{why}") from damage
         return min(found, key=lambda message: message.physical_offset)
 
     def query_many(
@@ -120,7 +112,7 @@ class FindingEngine(_core.Engine):
         -----
         Source: ``store/DefaultMessageStore.java queryMessage``.
         """
-        return self._query_many(topic, key_column(keys), max_num, begin, end, index_only)
+        return self._core.query_many(topic, key_column(keys), max_num, begin, end, index_only)
 
     def locate_many(
         self,
@@ -164,5 +156,7 @@ class FindingEngine(_core.Engine):
         -----
         Source: ``store/index/IndexService.java queryOffset``.
         """
-        hits, count, starts = self._locate(topic, key_column(keys), max_num, begin, end, index_only)
+        hits, count, starts = self._core.locate(
+            topic, key_column(keys), max_num, begin, end, index_only
+        )
         return arrays.int64_array(hits, count), arrays.int64_array(starts, len(starts) // 8)

@@ -197,7 +197,7 @@ class StoreCollector:
             "dead letters so far",
             labels=("cluster", "broker", "group"),
         )
-        for topic, of_queues in bounds_by_topic(store).items():
+        for topic, of_queues in bounds_by_topic(store.core).items():
             end = float(sum(stop for _, stop in of_queues))
             if topic.startswith("%DLQ%"):
                 dead.add_metric((self._cluster, self._broker, topic.removeprefix("%DLQ%")), end)
@@ -240,7 +240,7 @@ class StoreCollector:
         now = store.clock.now()
         try:
             offsets = self._offsets(store)
-            lags = lag_of(store, offsets, None, None, sizes=False)
+            lags = lag_of(store.core, offsets, None, None, sizes=False)
         except StoreCorruptError as error:  # the other figures are as good as before
             log_warning("no figures of groups: %s", error)
             return
@@ -252,7 +252,9 @@ class StoreCollector:
             one[2] = max(one[2], lag.behind.total_seconds())
             if lag.messages:
                 first = max(lag.committed, lag.min_offset)
-                stored = time_of_one(store, lag.topic, lag.queue_id, range(first, lag.max_offset))
+                stored = time_of_one(
+                    store.core, lag.topic, lag.queue_id, range(first, lag.max_offset)
+                )
                 one[3] = max(one[3], float(now - stored) if stored >= 0 else 0.0)
         for (topic, group), (consumed, messages, seconds, millis) in sums.items():
             where = (self._cluster, self._broker, topic, group)

@@ -1,48 +1,52 @@
-"""``MessageStore``: opening, topics and queues as mappings, lookups.
+"""``MessageStore``: a store's parts put together, and their public methods.
 
-The writing methods, ``get``, ``at`` and ``query`` are the core's own, inherited.
+Writing, ``get``, ``at`` and ``query`` are the core's own, inherited.
 
 Source: ``store/DefaultMessageStore.java``, ``store/MessageStore.java``.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Literal, Never, SupportsIndex
+from types import MappingProxyType, TracebackType
+from typing import Literal, Self, SupportsIndex
 
-from rmqstore.aio.put import AsyncEngine
-from rmqstore.base.arguments import did_you_mean, integer_within, shown, wrong_type, wrong_value
-from rmqstore.base.closing import Closing
-from rmqstore.base.syncing import SyncError
-from rmqstore.base.warn import log_warning
-from rmqstore.brokerfiles.topics import TopicConfig
-from rmqstore.columns.scan import ScanningEngine
+from rmqstore import _core
+from rmqstore.aio.put import aput
+from rmqstore.base.attached import method_of
+from rmqstore.columns.scan import log_end, scan
 from rmqstore.config.file_sizes import size_notes, sizes_left_open
 from rmqstore.config.store_config import StoreConfig
-from rmqstore.consume.consuming import ConsumingEngine
+from rmqstore.consume.consuming import Consumers
+from rmqstore.consume.groups import Group, GroupRegistry, Groups
+from rmqstore.consume.progress import GroupProgress
+from rmqstore.consume.state import ConsumerState
 from rmqstore.directory.layout import LogPath, log_directories
 from rmqstore.directory.recovery import describe_recovery, describe_verification
 from rmqstore.directory.registry import TopicRegistry
-from rmqstore.errors import IncompatibleStoreError, MessageIllegalError, TopicNotFoundError
+from rmqstore.errors import IncompatibleStoreError, StoreCorruptError
 from rmqstore.files import paths
-from rmqstore.files.links import broken_files, broken_link, broken_links
+from rmqstore.files.links import broken_below, broken_links
 from rmqstore.files.logfiles import damaged_log_files
 from rmqstore.files.newer import find_newer, refuse_newer
-from rmqstore.finding import FindingEngine
-from rmqstore.services.figures import FigureEngine
-from rmqstore.services.retention import RetainingStore
-from rmqstore.services.schedule import ScheduleEngine
-from rmqstore.services.snapshot import SnapshotEngine
-from rmqstore.services.stored import is_system_topic, made_queue_nums
-from rmqstore.services.transaction_checks import CheckingEngine
+from rmqstore.finding import Finding
+from rmqstore.services.base import Ownership, Services
+from rmqstore.services.clock import Clock
+from rmqstore.services.figures import Figures
+from rmqstore.services.housekeeping import Housekeeper
+from rmqstore.services.retention import Retention
+from rmqstore.services.schedule import Schedule
+from rmqstore.services.snapshot import Snapshots
+from rmqstore.services.topics import TopicCatalog
+from rmqstore.services.transaction_checks import TransactionChecks
+from rmqstore.services.transactions import Transactions
 from rmqstore.topic import Topic
-from rmqstore.types import PutStatus, Recovery
+from rmqstore.types import Recovery
 
-__all__ = ["MessageStore", "Mode", "topic_entry"]
+__all__ = ["MessageStore", "Mode"]
 
 Mode = Literal["r", "r+", "a"]
 
@@ -55,18 +59,7 @@ _SIZES = {
 }
 
 
-class MessageStore(
-    FindingEngine,
-    ScanningEngine,
-    FigureEngine,
-    AsyncEngine,
-    CheckingEngine,
-    ScheduleEngine,
-    ConsumingEngine,
-    RetainingStore,
-    SnapshotEngine,
-    Closing,
-):
+class MessageStore(_core.Engine):
     """An open store; made by :func:`rmqstore.open`, closed by ``with`` or :meth:`close`.
 
     ``store["orders"]`` is a :class:`Topic`, ``store["orders"][2]`` a :class:`Queue`, ``"orders"
@@ -120,12 +113,12 @@ class MessageStore(
         self._configured = not infer_sizes
         self._serviced = services
         left_open = _SIZES.keys() if infer_sizes else sizes_left_open(chosen)
-        self._open(
+        self.core.open(
             path,
             mode,
             chosen,
             timeout,
-            self._read_topics,
+            self._read_files,
             infer_sizes=sum(bit for name, bit in _SIZES.items() if name in left_open),
             fill=on_corruption == "fill",
             full=verify == "full",
@@ -134,88 +127,168 @@ class MessageStore(
         try:
             self._finish_opening(chosen, left_open)
             if mode == "r" and verify == "full":
-                self.recovery = describe_verification(self.path, self.recovery, self._verify())
+                self.recovery = describe_verification(path, self.recovery, self.core.verify())
             if services:
                 self._start_services()
         except BaseException:
-            self._undo_start()
+            self.services.abandon()
             raise
 
-    def _read_topics(self) -> tuple[dict[str, int], list[str] | None]:
-        """Read the files of topics, in writing modes all: under the lock, before any change."""
-        self._newer = find_newer(self.path)
-        if self.mode != "r":
-            self._note_names()
-            refuse_newer(self.path, self._newer)
-        self._registry = TopicRegistry(
-            self.path,
-            lenient=self.mode == "r",
-            sync_failed=self._sync_failed,
-            check_owned=self._check_owned,
-        )
-        if self.mode != "r" and self._serviced:
-            self._read_files()
-        elsewhere = any(newer.has_topics for newer in self._newer)
-        return self._registry.deleted, None if elsewhere else self._registry.listed()
+    def _read_files(self) -> tuple[dict[str, int], list[str] | None]:
+        """Make the parts; in writing modes their files are read: lock held, before any change.
 
-    def _sync_failed(self, error: SyncError) -> Never:
-        """Fail the store, and raise the reason."""
-        path = os.path.relpath(error.filename, self.path)
-        self._set_failed(error.errno or errno.EIO, path, "cannot be forced to the disk")
-        self._check_writable()
-        raise error  # not reached: _check_writable raises
+        A torn file is refused here. Returns the deleted topics, and the names in ``topics.json``.
+        """
+        core = self.core
+        self._newer = find_newer(core.path)
+        self.ownership = Ownership(core)
+        if core.mode != "r":
+            self.ownership.note_names()
+            refuse_newer(core.path, self._newer)
+        self.registry = TopicRegistry(
+            core.path,
+            lenient=core.mode == "r",
+            sync_failed=self.ownership.sync_failed,
+            check_owned=self.ownership.check,
+        )
+        self._make_parts()
+        if core.mode != "r" and self._serviced:
+            self.progress.read_files()
+            self.group_entries.read_files()
+            self.schedule.read_files()
+        elsewhere = any(newer.has_topics for newer in self._newer)
+        return self.registry.deleted, None if elsewhere else self.registry.listed()
+
+    def _make_parts(self) -> None:
+        """Make the parts, each with the parts that it uses; ``services`` gives their order."""
+        core, registry, ownership = self.core, self.registry, self.ownership
+        self.housekeeper = Housekeeper(core.now)
+        weakref.finalize(core, self.housekeeper.stop)
+        self.progress = GroupProgress(
+            core,
+            ownership,
+            self.housekeeper,
+            light_queues=core.config.enable_lmq if self._configured else None,
+        )
+        self.retention = Retention(core, self.housekeeper)
+        self.schedule = Schedule(core, ownership)
+        core.begin_schedule = self.schedule.begin
+        self.transactions = Transactions(core, self.progress, self.housekeeper)
+        self.transaction_checks = TransactionChecks(
+            core, self.transactions, self.progress, self.housekeeper
+        )
+        self.services = core.services = Services(
+            core,
+            ownership,
+            self.progress,  # stops last: offsets that others commit as they stop are written
+            ownership,  # before anything that asks which process the store is of
+            self.housekeeper,  # its tasks end before the progress is written for good
+            self.retention,  # its thread is the housekeeper's
+            self.schedule,  # before transactions: what they commit may be delayed
+            self.transactions,  # after the checks, which end some, it notes what has ended
+            self.transaction_checks,  # first to stop: nobody is asked any more
+        )
+        self.group_entries = GroupRegistry(core, ownership)
+        self.consumer_state = ConsumerState(
+            core, ownership, registry, self.progress, self.group_entries
+        )
+        self.catalog = TopicCatalog(core, registry, self.progress, self.consumer_state.forget_topic)
+        self.consumers = Consumers(self.consumer_state, self.catalog)
+        self.consumer_groups = Groups(
+            core, self.group_entries, self.progress, registry, self.consumer_state.sharing.has_group
+        )
+        self.finding = Finding(core, self.catalog.queue_ids)
+        self.figures = Figures(core, log_end)
+        self.snapshots = Snapshots(core, ownership, self.services, registry, _settle_copy)
 
     def _finish_opening(self, chosen: StoreConfig, left_open: Collection[str]) -> None:
         """Set up the Python side of the store: topics, sizes, results of recovery."""
-        if self.mode != "r":
-            self._registry.settle(self._recovery()["log_end"], self._gone_topics())
-        for topic in self._registry:
-            self._topic_changed(topic.topic_name, topic)
-        self._registry.watchers.append(self._topic_changed)
-        log_size, queue_size, slots, entries, ext_size = self._sizes()
-        self._in_force = chosen.replace(
+        core = self.core
+        if core.mode != "r":
+            self.registry.settle(core.recovery()["log_end"], core.gone_topics())
+        self.catalog.enter()
+        log_size, queue_size, slots, entries, ext_size = core.sizes()
+        core.config = chosen.replace(
             mapped_file_size_commit_log=log_size,
             mapped_file_size_consume_queue=queue_size,
             mapped_file_size_consume_queue_ext=ext_size,
             max_hash_slot_num=slots or chosen.max_hash_slot_num,
             max_index_num=entries or chosen.max_index_num,
         )
-        found = self._recovery()
+        found = core.recovery()
         self.recovery = describe_recovery(
-            self.path,
-            self.mode,
+            core.path,
+            core.mode,
             found,
             was_closed=self._was_closed,
             newer=self._newer,
             damaged_files=self._damaged_files(chosen, found["log_end"]),
-            broken_links=[*self._broken_links, *self._broken_queues(found["broken_links"])],
-            sizes=size_notes(chosen, self._in_force, found, left_open),
+            broken_links=[*self._broken_links, *broken_below(core.path, found["broken_links"])],
+            sizes=size_notes(chosen, core.config, found, left_open),
         )
-
-    def _broken_queues(self, found: list[str]) -> Iterator[str]:
-        """Iterate over the broken links in place of a topic, a queue or its files."""
-        for one in found:
-            path = Path(self.path, one)
-            if path.is_dir():
-                yield from broken_files(path)
-            else:
-                yield broken_link(path) or f"{one} was a link that led nowhere"
 
     def _damaged_files(self, chosen: StoreConfig, end: int) -> list[str]:
         """Return the faults of log files; a writing mode refuses or mends them."""
         if self.mode != "r":
             return []
-        size = self._in_force.mapped_file_size_commit_log
+        size = self.config.mapped_file_size_commit_log
         return damaged_log_files(log_directories(self.path, chosen), size, end)
+
+    def _start_services(self) -> None:
+        if self.mode != "r" and not self.recovery.clean:
+            self.progress.settle()  # before anything relies on an offset ahead of its queue
+        self.services.start()
+
+    def close(self) -> None:
+        """Flush everything, close the store, and release the lock.
+
+        Messages read from it stay valid. Closing again does nothing.
+
+        Raises
+        ------
+        StoreFailedError, OSError
+            Acknowledged messages could not be flushed; ``abort`` stays, and the next opening
+            recovers.
+        ForkedStoreError
+            The store belongs to the parent process.
+        RuntimeError
+            A handler, a finalizer or an argument closes it within another call of its thread: the
+            store goes on.
+
+        Notes
+        -----
+        Source: ``store/DefaultMessageStore.java shutdown``.
+        """
+        self.services.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"mode={self.mode!r}"
         return f"<rmqstore.MessageStore {self.path!r} {state}>"
 
     @property
-    def config(self) -> StoreConfig:
-        """The configuration in force, with the actual file sizes."""
-        return self._in_force
+    def clock(self) -> Clock:
+        """Clock of the store and its services."""
+        return Clock(self.core.now, self._move_clock)
+
+    def _move_clock(self, millis: int) -> None:
+        """Put the clock forward or back; waiting messages are checked before and after."""
+        self.schedule.note_clock()
+        self.core.advance_clock(millis)
+        self.retention.advance_clock(millis)
+        self.schedule.note_clock()
+        self.housekeeper.wake()
+        self.schedule.wake()
 
     # Topics
 
@@ -223,17 +296,9 @@ class MessageStore(
     def topics(self) -> Mapping[str, Topic]:
         """The current topics by name, in the order of their names."""
         return {
-            name: Topic(self, name, self._registry.get(name), tuple(queue_ids))
-            for name, queue_ids in self._queues_of_topics().items()
+            name: Topic(self, name, self.registry.get(name), tuple(queue_ids))
+            for name, queue_ids in self.catalog.queue_ids().items()
         }
-
-    def _queues_of_topics(self) -> dict[str, list[int]]:
-        """Return the ids of the queues that have files by topic, in the order of the names."""
-        if self.mode == "r":
-            self._registry.reload()
-        found = self._queue_files()
-        names = found.keys() | {entry.topic_name for entry in self._registry}
-        return {name: found.get(name, []) for name in sorted(names)}
 
     def __getitem__(self, topic: str) -> Topic:
         """Return a topic.
@@ -243,17 +308,10 @@ class MessageStore(
         TopicNotFoundError
             There is none of that name; also a ``KeyError``.
         """
-        topics = self.topics
         try:
-            return topics[topic]
+            return self.topics[topic]
         except KeyError:
-            raise self._no_topic(topic, topics) from None
-
-    def _no_topic(self, name: str, topics: Iterable[str]) -> TopicNotFoundError:
-        """Return the error for a missing topic; it names the nearest."""
-        near = did_you_mean(name, topics) if isinstance(name, str) else ""
-        hint = f"; {near}" if near else ""
-        return TopicNotFoundError(f"{self.path}: no topic {name!r}{hint}")
+            raise self.catalog.not_found(topic) from None
 
     def __contains__(self, topic: object) -> bool:
         """Whether the topic exists."""
@@ -278,7 +336,7 @@ class MessageStore(
         StoreClosedError, ForkedStoreError
             The store is not open here.
         """
-        return self._queue_files()
+        return self.core.queue_files()
 
     def queue_bounds(self, topic: str, queue_id: SupportsIndex) -> tuple[int, int]:
         """Return the first queue offset of a queue and the one after its last, at present.
@@ -300,7 +358,7 @@ class MessageStore(
         StoreClosedError, ForkedStoreError
             The store is not open here.
         """
-        return self._bounds(topic, queue_id) or (0, 0)
+        return self.core.bounds(topic, queue_id) or (0, 0)
 
     @property
     def deleted_topics(self) -> Mapping[str, int]:
@@ -308,9 +366,7 @@ class MessageStore(
 
         Their records below that are in no queue, even if the topic was created again.
         """
-        if self.mode == "r":
-            self._registry.reload()
-        return MappingProxyType(self._registry.deleted)
+        return MappingProxyType(self.registry.current_deleted())
 
     def create_topic(
         self, name: str, queue_nums: int = 4, *, order: bool = False, perm: int = 6
@@ -345,112 +401,98 @@ class MessageStore(
         -----
         Source: ``broker/topic/TopicConfigManager.java``.
         """
-        self._check_writable()
-        entry = topic_entry(name, queue_nums, order=order, perm=perm)
-        name = entry.topic_name
-        self._registry.change({name: lambda _there: entry})
-        return Topic(self, name, self._registry.get(name), tuple(self._queue_files().get(name, ())))
+        name = self.catalog.create(name, queue_nums, order=order, perm=perm)
+        existing = tuple(self.core.queue_files().get(name, ()))
+        return Topic(self, name, self.registry.get(name), existing)
 
-    def _topic_changed(self, name: str, entry: TopicConfig | None) -> None:
-        """Pass a topic's new or changed entry to the core.
+    delete_topic = method_of("catalog", TopicCatalog.delete_topic)
 
-        A put to a known topic does not check its name: one that no client may name gets no queues
-        to write.
+    # Messages
+
+    aput = aput
+    begin = method_of("transactions", Transactions.begin)
+    in_doubt = method_of("transactions", Transactions.in_doubt)
+    delayed = method_of("schedule", Schedule.delayed)
+    scan = scan
+    message = method_of("finding", Finding.message)
+    query_many = method_of("finding", Finding.query_many)
+    locate_many = method_of("finding", Finding.locate_many)
+
+    @property
+    def passed_over(self) -> tuple[StoreCorruptError, ...]:
+        """Damage that queries passed over, as no index covers its part of the log.
+
+        A key that it hides is not found. Each place counts once; a new opening begins anew.
         """
-        if entry is not None and not self.closed and paths.is_stored_topic_name(name):
-            self._set_topic(name, entry.write_queue_nums if paths.is_topic_name(name) else 0)
+        return tuple(self.core.passed_over.values())
 
-    def _make_topic(self, topic: str) -> None:
-        """Create a topic that a message was put to; called by the core."""
-        queue_nums = made_queue_nums(topic, self._in_force.default_topic_queue_nums)
-        self._registry.make(
-            TopicConfig(topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums)
-        )
-        entry = self._registry.get(topic)
-        if entry is not None and entry.write_queue_nums < 1:  # clients may not send to it; we may
-            self._set_topic(topic, 1)
+    # Groups
 
-    def _remake_topic(self, topic: str, physical_offset: int) -> None:
-        """Create a topic that was deleted before a message at a log offset; called by the core."""
-        with self._registry.lock:  # a deletion that has begun is finished
-            deleted = physical_offset < self._registry.deleted.get(topic, 0)
-        if not deleted:
-            self._make_topic(topic)
+    consumer = method_of("consumers", Consumers.consumer)
 
-    def delete_topic(self, name: str) -> None:
-        """Remove a topic's queues and its entry in ``topics.json``.
-
-        Its records stay in the log until retention removes them, and can be found by key and
-        offset until then. The groups' offsets in it are forgotten: its queues begin anew.
-
-        Parameters
-        ----------
-        name : str
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """The current groups by name, in order: those with an entry, and those with offsets.
 
         Raises
         ------
-        TopicNotFoundError
-            There is no such topic.
-        ValueError
-            It is a topic of the broker itself, such as ``SCHEDULE_TOPIC_XXXX``: messages of other
-            topics wait in some of them.
+        StoreCorruptError
+            One of the files and its ``.bak`` are torn, and were so from the start.
         OSError
-            A file cannot be written, and the topic stays; or one of its queues' files cannot be
-            removed.
-        ReadOnlyStoreError, StoreClosedError, StoreFailedError, ForkedStoreError
-            The store is not open for writing here.
+            A file cannot be read.
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
 
         Notes
         -----
-        Source: ``store/DefaultMessageStore.java cleanUnusedTopic``,
-        ``broker/processor/AdminBrokerProcessor.java deleteTopic``.
+        In mode ``"r"`` both files are read again when their owner has changed them.
+        Source: ``broker/subscription/SubscriptionGroupManager.java``.
         """
-        self._check_writable()
-        if isinstance(name, str):
-            name = str.__str__(name)
-            if is_system_topic(name):
-                raise wrong_value(
-                    "name", "no topic of the broker itself, in which messages of others wait", name
-                )
-        topics = self.topics
-        if name not in topics:
-            raise self._no_topic(name, topics)
-        with self._registry.lock:
-            log_end = self._flush_log()
-            # The note is on the disk before the first file goes: otherwise a recovery from the log
-            # would bring the queues back. And never beyond the log's durable end: messages put
-            # after a power cut would lie below the note.
-            self._registry.remove(name, log_end)
-            self._set_topic(name, 0)
-            self._progress.forget(topic=name)
-            try:
-                self._progress.save()
-            except SyncError:
-                raise
-            except OSError as error:  # an offset behind its queue's end is taken back by opening
-                log_warning("%s: offsets of groups will be written later: %s", self.path, error)
-            log_end = self._delete_queues(name)
-            self._forget_topic(name)
-            self._flush_log()
-            self._registry.note_deleted(name, log_end)
+        return self.consumer_groups.all()
+
+    @property
+    def offsets(self) -> Mapping[tuple[str, str], dict[int, int]]:
+        """Offsets of the groups: ``(topic, group)`` to ``{queue id: next queue offset}``.
+
+        Raises
+        ------
+        StoreCorruptError
+            ``consumerOffset.json`` and its ``.bak`` are torn, and were so from the start.
+        OSError
+            The file cannot be read.
+        StoreClosedError, ForkedStoreError
+            The store is not open here.
+
+        Notes
+        -----
+        A copy. In mode ``"r"`` it is what the store's owner wrote last.
+        Source: ``broker/offset/ConsumerOffsetManager.java``.
+        """
+        return self.consumer_groups.offsets()
+
+    create_group = method_of("consumer_groups", Groups.create_group)
+    delete_group = method_of("consumer_groups", Groups.delete_group)
+    lag = method_of("consumer_groups", Groups.lag)
+
+    # The store itself
+
+    stats = method_of("figures", Figures.stats)
+    snapshot = method_of("snapshots", Snapshots.snapshot)
+    delete_expired = method_of("retention", Retention.delete_expired)
+    clean_unused_topics = method_of("retention", Retention.clean_unused_topics)
 
 
-def topic_entry(name: str, queue_nums: int, *, order: bool = False, perm: int = 6) -> TopicConfig:
-    """Return the entry of a new topic; raise as :meth:`MessageStore.create_topic` does."""
-    queue_nums = integer_within("queue_nums", queue_nums, 1, 65536)
-    perm = integer_within("perm", perm, 0, 15)
-    if not isinstance(name, str):
-        raise wrong_type("name", "str", name)
-    name = str.__str__(name)  # the kept name runs no code of a subclass
-    if not paths.is_topic_name(name):
-        raise MessageIllegalError(
-            f"name must be 1 to 127 of [%|a-zA-Z0-9_-], got {shown(name)}",
-            status=PutStatus.MESSAGE_ILLEGAL,
-        )
-    return TopicConfig(
-        topic_name=name,
-        order=bool(order),
-        perm=perm,
-        read_queue_nums=queue_nums,
-        write_queue_nums=queue_nums,
-    )
+def _settle_copy(directory: str, config: StoreConfig, log: LogPath) -> None:
+    """Open a copy of a store, which takes back what lies behind the log's end, and close it."""
+    with MessageStore(
+        directory,
+        "r+",
+        config=config,
+        on_corruption="raise",
+        verify="tail",
+        timeout=0.0,
+        infer_sizes=False,
+        places=[log],
+        services=False,
+    ):
+        pass

@@ -27,7 +27,7 @@ WRITER = f"""
 import sys, rmqstore
 config = rmqstore.StoreConfig(**{CONFIG!r}, flush_interval_consume_queue=5)
 with rmqstore.open(sys.argv[1], "a", config=config) as store:
-    store._set_bitmap_filters({{"T": [("TAGS = 'a'", [1, 20])]}}, 4)
+    store.core.set_bitmap_filters({{"T": [("TAGS = 'a'", [1, 20])]}}, 4)
     for n in range(300):
         store.put("T", b"%d" % n, tags="ab"[n % 2], queue_id=n % 3)
         if n % 50 == 49:
@@ -63,7 +63,7 @@ def test_killed_there(tmp_path: Path, point: str) -> None:
     with rmqstore.open(root, "r") as store:
         seen = {one.body for one in store.scan(tags="a")} if "T" in store else set()
     with rmqstore.open(root, "r+", config=config) as store:
-        store._set_bitmap_filters({"T": [("TAGS = 'a'", [1, 20])]}, 4)
+        store.core.set_bitmap_filters({"T": [("TAGS = 'a'", [1, 20])]}, 4)
         for n in range(20):
             store.put("T", b"more", tags="ab"[n % 2], queue_id=n % 3)
     found = oracle_ext.check_ext(root, orphans=True)

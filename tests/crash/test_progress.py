@@ -29,7 +29,7 @@ while True:
     else:
         orders.commit()
         store.clock.advance(6)
-        store._housekeeper.run_due()
+        store.housekeeper.run_due()
     if how == "rhythm" or number % 3 == 0:
         print(sum(store.offsets["orders", "billing"].values()), flush=True)
 """

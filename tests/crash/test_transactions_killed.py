@@ -39,7 +39,7 @@ with Server(root, Settings(), config) as server, RemotingClient(server.address) 
     while True:
         number += 1
         body = f"{life}-{number}"
-        done = server.store._put_half_of(
+        done = server.store.transactions.put_half(
             "t", number % 3, body.encode(), {"PGROUP": "p", "UNIQ_KEY": f"K{body}"}
         )
         say("begun", body)

@@ -156,7 +156,7 @@ def test_the_real_store_reads_what_ours_wrote(
     draw = random.Random(f"{seed}-{end}-ours")
     root = tmp_path / "s"
     with rmqstore.open(root, "a", config=OURS) as store:
-        store._set_bitmap_filters(
+        store.core.set_bitmap_filters(
             {"T": [("TAGS = 'TagA'", [3, 17, 90]), ("n > 300", [4, 60, 111])]}, 14
         )
         for n in range(MESSAGES):

@@ -56,7 +56,7 @@ def test_to_a_broker_and_back(java: None, tmp_path: Path, tally: Counter[str]) -
         begun[0].commit()
         begun[3].rollback()
         # A broker whose clock is behind a message's store time delivers it at once.
-        store._delay_sleep.stop()
+        store.schedule._sleep.stop()
         store.clock.advance(3600)
         for body in early:
             store.put("t", body, delay_level=18, queue_id=1)

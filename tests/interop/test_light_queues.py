@@ -89,7 +89,7 @@ def stored(store: Any, rows: list[dict[str, Any]]) -> None:
                       tags=properties.get("TAGS"), keys=properties["KEYS"])  # fmt: skip
         else:
             text = "\x02".join(f"{name}\x01{value}" for name, value in properties.items())
-            store._put_stored(row["topic"], row["queue_id"], row["body"], text)
+            store.core.put_stored(row["topic"], row["queue_id"], row["body"], text)
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
@@ -186,7 +186,7 @@ def test_properties_are_made_as_the_real_store_makes_them(
     with rmqstore.open(tmp_path / "ours", "a", config=CONFIG) as store:
         for row, expected in zip(rows, theirs, strict=True):
             text = "\x02".join(f"{name}\x01{value}" for name, value in row["properties"].items())
-            done = store._put_stored(row["topic"], row["queue_id"], row["body"], text)
+            done = store.core.put_stored(row["topic"], row["queue_id"], row["body"], text)
             assert store.at(done.physical_offset).properties == expected
 
 

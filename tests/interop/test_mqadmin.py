@@ -278,7 +278,7 @@ def sides(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side
     archives.unpack(STORES / "broker-clean.tar.xz", home)
     store = home / "broker-clean" / "store"
     with rmqstore.open(store, "r") as opened:
-        ends = {level: end for level, (_, end) in opened._delay_progress().items()}
+        ends = {level: end for level, (_, end) in opened.schedule.progress().items()}
     delays = DelayTable.load(store)
     delays.offsets = ends  # nothing is delivered while both are compared
     delays.save()

@@ -107,7 +107,7 @@ class Consumers(RuleBasedStateMachine):
         done = self.delivered()
         for message in topic[0][done : done + count]:
             properties = message.properties
-            self.store._put_stored(
+            self.store.core.put_stored(
                 properties["REAL_TOPIC"],
                 int(properties["REAL_QID"]),
                 message.body,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import rmqstore
 from rmqstore.config.store_config import StoreConfig
-from rmqstore.services.schedule import ScheduleEngine
+from rmqstore.services.schedule import Schedule
 
 SMALL = StoreConfig.small()
 LEVELS = {1: 1, 2: 5, 3: 10, 5: 60}  # seconds
@@ -70,10 +70,10 @@ class Run:
 
     def open(self) -> None:
         """Open with the clock where it was: to the schedule it has not gone back meanwhile."""
-        with mock.patch.object(ScheduleEngine, "_begin_schedule", return_value=None):
+        with mock.patch.object(Schedule, "begin", return_value=None):
             self.store = rmqstore.open(self.root, "r+")
             self.store.clock.advance(self.ahead)
-        self.store._begin_schedule()
+        self.store.schedule.begin()
 
     def settle(self) -> None:
         """Wait for what is due; nothing else is delivered, and nothing twice."""

@@ -88,7 +88,7 @@ def test_any_life_of_a_store(drawn: list[dict[str, int]]) -> None:
             draw = random.Random(step["seed"])
             with rmqstore.open(root, "a", config=ON if step["on"] else OFF) as store:
                 if step["bitmap"]:
-                    store._set_bitmap_filters({"T": FILTERS}, step["bitmap"])
+                    store.core.set_bitmap_filters({"T": FILTERS}, step["bitmap"])
                 if step["delete"] and draw.random() < 0.3 and "T" in store:
                     store.delete_topic("T")
                 for _ in range(step["count"]):

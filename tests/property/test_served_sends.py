@@ -305,7 +305,7 @@ def test_sends(steps: list[tuple[str, Send, object]]) -> None:
             model.step(kind, send, more)
         store = server.store
         for topic, queues in model.topics.items():
-            entry = store._registry.get(topic)
+            entry = store.registry.get(topic)
             assert entry is not None, topic
             assert (entry.read_queue_nums, entry.write_queue_nums, entry.perm) == (
                 queues,

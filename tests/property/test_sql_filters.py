@@ -121,7 +121,7 @@ def test_filters_whose_work_takes_many_looks(seed: int, tmp_path: Path) -> None:
             assert scan.to_table()["queue_offset"].to_pylist() == wanted
             made, found = PullFilter(None, sql), []
             for offset in range(len(kept)):
-                _, following, _, _, count, _ = store._pull("t", 0, offset, 32, 1 << 18, made)
+                _, following, _, _, count, _ = store.core.pull("t", 0, offset, 32, 1 << 18, made)
                 assert following == offset + 1
                 found += [offset] * count
             assert found == wanted

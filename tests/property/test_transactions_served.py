@@ -78,7 +78,7 @@ class Run:
         properties = {"PGROUP": "p", "TRAN_MSG": "true"}
         if keyed:
             properties["UNIQ_KEY"] = f"KEY{len(self.all)}"
-        done = self.server.store._put_half_of(
+        done = self.server.store.transactions.put_half(
             "t", len(self.all) % 2, body, properties, born_timestamp=1_000_000 + len(self.all)
         )
         self.all.append(Modelled(body, [(done.queue_offset, done.physical_offset)]))
@@ -103,7 +103,7 @@ class Run:
         for one in self.open_ones():
             if one.checks >= MOST:
                 one.state = "given up"
-        self.server.store._check_transactions()
+        self.server.store.transaction_checks.check()
         by_body = {one.body: one for one in asked}
         for number in range(len(asked)):
             request = self.client.next_request(CHECK)

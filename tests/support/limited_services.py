@@ -16,7 +16,7 @@ from unittest import mock
 import rmqstore
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import MessageIllegalError
-from rmqstore.services.schedule import ScheduleEngine
+from rmqstore.services.schedule import Schedule
 
 LOG_SIZE = 1 << 16
 LIMITS = (300, 1000, 2000, 30_000, LOG_SIZE - 8, 1 << 20)
@@ -52,10 +52,10 @@ class Drive:
             transaction_check=lambda one: self.answers.get(one.message.body[:8]),
             transaction_check_max=1000, transaction_check_interval=1000 * 3600,
         )  # fmt: skip
-        with mock.patch.object(ScheduleEngine, "_begin_schedule", return_value=None):
+        with mock.patch.object(Schedule, "begin", return_value=None):
             store = rmqstore.open(self.root, mode, config=config)
             store.clock.advance(self.ahead)
-        store._begin_schedule()
+        store.schedule.begin()
         return store
 
     def step(self, name: str, choice: int, size: int, other: int) -> None:
@@ -122,7 +122,7 @@ class Drive:
 
     def check(self) -> None:
         self.advance(3601)
-        self.store._housekeeper.run_due()
+        self.store.housekeeper.run_due()
         for body, answer in list(self.answers.items()):
             if body in self.doubtful and answer == "commit":
                 self.due[body] = self.doubtful.pop(body)
@@ -131,7 +131,7 @@ class Drive:
         if kill:
             copy = Path(f"{self.root}.{time.monotonic_ns()}")
             # A kill is one moment; a copy takes a while, in which nothing may go on.
-            with self.store._housekeeper._running, self.store._delay_lock:
+            with self.store.housekeeper._running, self.store.schedule._lock:
                 self.store.flush()
                 shutil.copytree(self.root, copy)
             self.store.close()

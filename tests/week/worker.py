@@ -91,7 +91,7 @@ class Worker:
     def clock_to(self, millis: int) -> None:
         """Put the clock forward, and let the services do what is due by then."""
         self.store.clock.advance((millis - self.store.clock.now()) / 1000)
-        self.store._housekeeper.run_due()
+        self.store.housekeeper.run_due()
 
     def put(self) -> None:
         first, stop = self.next, self.next + self.settings["messages"]

@@ -18,128 +18,125 @@ if TYPE_CHECKING:
 
     from rmqstore.base.times import TimeLike
 
-__all__ = ["AsyncEngine"]
+__all__ = ["aput"]
 
 
-class AsyncEngine(_core.Engine):
-    """The asyncio methods of a store; the base of ``MessageStore``."""
+@overload
+async def aput(
+    self: _core.Engine,
+    topic: str,
+    body: Buffer,
+    *,
+    queue_id: SupportsIndex | None = None,
+    queue_key: None = None,
+    tags: str | None = None,
+    keys: str | Iterable[str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    flag: SupportsIndex = 0,
+    delay_level: SupportsIndex = 0,
+    born_timestamp: TimeLike | None = None,
+    born_host: str | None = None,
+    uniq_key: bool | str = True,
+    lite_topics: Iterable[str] | None = None,
+    wait: bool = True,
+) -> _core.PutResult: ...
+@overload
+async def aput(
+    self: _core.Engine,
+    topic: str,
+    body: Buffer,
+    *,
+    queue_id: None = None,
+    queue_key: str | SupportsIndex | Buffer,
+    tags: str | None = None,
+    keys: str | Iterable[str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    flag: SupportsIndex = 0,
+    delay_level: SupportsIndex = 0,
+    born_timestamp: TimeLike | None = None,
+    born_host: str | None = None,
+    uniq_key: bool | str = True,
+    lite_topics: Iterable[str] | None = None,
+    wait: bool = True,
+) -> _core.PutResult: ...
+async def aput(
+    self: _core.Engine,
+    topic: str,
+    body: Buffer,
+    *,
+    queue_id: SupportsIndex | None = None,
+    queue_key: str | SupportsIndex | Buffer | None = None,
+    tags: str | None = None,
+    keys: str | Iterable[str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    flag: SupportsIndex = 0,
+    delay_level: SupportsIndex = 0,
+    born_timestamp: TimeLike | None = None,
+    born_host: str | None = None,
+    uniq_key: bool | str = True,
+    lite_topics: Iterable[str] | None = None,
+    wait: bool = True,
+) -> _core.PutResult:
+    """Store one message; waiting for the disk blocks neither the loop nor a thread.
 
-    @overload
-    async def aput(
-        self,
-        topic: str,
-        body: Buffer,
-        *,
-        queue_id: SupportsIndex | None = None,
-        queue_key: None = None,
-        tags: str | None = None,
-        keys: str | Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: SupportsIndex = 0,
-        delay_level: SupportsIndex = 0,
-        born_timestamp: TimeLike | None = None,
-        born_host: str | None = None,
-        uniq_key: bool | str = True,
-        lite_topics: Iterable[str] | None = None,
-        wait: bool = True,
-    ) -> _core.PutResult: ...
-    @overload
-    async def aput(
-        self,
-        topic: str,
-        body: Buffer,
-        *,
-        queue_id: None = None,
-        queue_key: str | SupportsIndex | Buffer,
-        tags: str | None = None,
-        keys: str | Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: SupportsIndex = 0,
-        delay_level: SupportsIndex = 0,
-        born_timestamp: TimeLike | None = None,
-        born_host: str | None = None,
-        uniq_key: bool | str = True,
-        lite_topics: Iterable[str] | None = None,
-        wait: bool = True,
-    ) -> _core.PutResult: ...
-    async def aput(
-        self,
-        topic: str,
-        body: Buffer,
-        *,
-        queue_id: SupportsIndex | None = None,
-        queue_key: str | SupportsIndex | Buffer | None = None,
-        tags: str | None = None,
-        keys: str | Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: SupportsIndex = 0,
-        delay_level: SupportsIndex = 0,
-        born_timestamp: TimeLike | None = None,
-        born_host: str | None = None,
-        uniq_key: bool | str = True,
-        lite_topics: Iterable[str] | None = None,
-        wait: bool = True,
-    ) -> _core.PutResult:
-        """Store one message; waiting for the disk blocks neither the loop nor a thread.
+    The message is in the log at the first step of the coroutine, so that messages of a topic
+    are stored in the order in which their tasks begin. With synchronous flush it then waits
+    for the disk: any number of tasks, threads and loops share a sync.
 
-        The message is in the log at the first step of the coroutine, so that messages of a topic
-        are stored in the order in which their tasks begin. With synchronous flush it then waits
-        for the disk: any number of tasks, threads and loops share a sync.
+    Parameters
+    ----------
+    topic, body, queue_id, queue_key, tags, keys, properties, flag, delay_level
+        As for :meth:`put`.
+    born_timestamp, born_host, uniq_key, lite_topics
+        As for :meth:`put`.
+    wait : bool, optional
+        With synchronous flush: return only once the message is on the disk.
 
-        Parameters
-        ----------
-        topic, body, queue_id, queue_key, tags, keys, properties, flag, delay_level
-            As for :meth:`put`.
-        born_timestamp, born_host, uniq_key, lite_topics
-            As for :meth:`put`.
-        wait : bool, optional
-            With synchronous flush: return only once the message is on the disk.
+    Returns
+    -------
+    PutResult
 
-        Returns
-        -------
-        PutResult
+    Raises
+    ------
+    MessageIllegalError, TypeError, ValueError, PutError, StoreFailedError
+        As for :meth:`put`.
+    StoreClosedError
+        The store was closed, before or without having flushed the message.
+    ReadOnlyStoreError, ForkedStoreError
+        The store is not open for writing here.
 
-        Raises
-        ------
-        MessageIllegalError, TypeError, ValueError, PutError, StoreFailedError
-            As for :meth:`put`.
-        StoreClosedError
-            The store was closed, before or without having flushed the message.
-        ReadOnlyStoreError, ForkedStoreError
-            The store is not open for writing here.
+    Notes
+    -----
+    A message whose ``aput`` was cancelled stays in the log, unless the task was cancelled
+    before its first step. The loop is blocked only for the append: microseconds, and at times
+    for another writer's append or the next log file. A new topic is created in a thread of
+    the loop's executor: later messages to it wait for that, and those to others do not. So is a
+    body of ``compress_above`` and more deflated, before the message is put: its order among
+    other tasks' messages is then open.
+    Source: ``store/DefaultMessageStore.java asyncPutMessage``.
+    """
+    from rmqstore.aio import wait as asyncwait
 
-        Notes
-        -----
-        A message whose ``aput`` was cancelled stays in the log, unless the task was cancelled
-        before its first step. The loop is blocked only for the append: microseconds, and at times
-        for another writer's append or the next log file. A new topic is created in a thread of
-        the loop's executor: later messages to it wait for that, and those to others do not. So is a
-        body of ``compress_above`` and more deflated, before the message is put: its order among
-        other tasks' messages is then open.
-        Source: ``store/DefaultMessageStore.java asyncPutMessage``.
-        """
-        from rmqstore.aio import wait as asyncwait
-
-        if self._config.compress_above is not None:
-            above, most = self._config.compress_above, self._config.max_body_size
-            body = await asyncwait.deflated(above, most, body)
-        put = partial(
-            self.put,
-            topic,
-            body,
-            queue_id=queue_id,
-            queue_key=queue_key,
-            tags=tags,
-            keys=keys,
-            properties=properties,
-            flag=flag,
-            delay_level=delay_level,
-            born_timestamp=born_timestamp,
-            born_host=born_host,
-            uniq_key=uniq_key,
-            lite_topics=lite_topics,
-            wait=False,
-        )
-        if wait and self._config.flush_disk_type == "SYNC_FLUSH":
-            return await asyncwait.put_durable(self, topic, put)
-        return await asyncwait.put_at_once(self, topic, put)
+    if self.core.config.compress_above is not None:
+        above, most = self.core.config.compress_above, self.core.config.max_body_size
+        body = await asyncwait.deflated(above, most, body)
+    put = partial(
+        self.put,
+        topic,
+        body,
+        queue_id=queue_id,
+        queue_key=queue_key,
+        tags=tags,
+        keys=keys,
+        properties=properties,
+        flag=flag,
+        delay_level=delay_level,
+        born_timestamp=born_timestamp,
+        born_host=born_host,
+        uniq_key=uniq_key,
+        lite_topics=lite_topics,
+        wait=False,
+    )
+    if wait and self.core.config.flush_disk_type == "SYNC_FLUSH":
+        return await asyncwait.put_durable(self.core, topic, put)
+    return await asyncwait.put_at_once(self.core, topic, put)

@@ -34,10 +34,8 @@ class DurableWaits:
     A message may wait ``timeout`` seconds for the disk.
     """
 
-    def __init__(
-        self, store: _core.Engine, loop: asyncio.AbstractEventLoop, timeout: float
-    ) -> None:
-        self._store = store
+    def __init__(self, core: _core.Core, loop: asyncio.AbstractEventLoop, timeout: float) -> None:
+        self._core = core
         self._loop = loop
         self._timeout = timeout
         self._inside = 0
@@ -49,7 +47,7 @@ class DurableWaits:
     def enter(self) -> None:
         """Prepare to wait, before anything is stored."""
         if self._wakeup is None:
-            wakeup = self._store._log_wakeup()
+            wakeup = self._core.log_wakeup()
             try:
                 self._loop.add_reader(wakeup.fileno(), self._woken)
             except BaseException:
@@ -136,17 +134,17 @@ _making: WeakValueDictionary[tuple[int, int, str], asyncio.Event] = WeakValueDic
 _tables_lock = threading.Lock()
 
 
-async def put_at_once(store: _core.Engine, topic: str, put: _Put) -> _core.PutResult:
+async def put_at_once(core: _core.Core, topic: str, put: _Put) -> _core.PutResult:
     """Put in the loop's thread, unless the topic must be created.
 
     Later puts to the topic wait meanwhile, to keep their order.
     """
     loop = asyncio.get_running_loop()
     name = str.__str__(topic) if isinstance(topic, str) else ""  # else the put refuses it
-    key = (id(loop), id(store), name)
+    key = (id(loop), id(core), name)
     while (making := _making.get(key)) is not None:
         await making.wait()
-    if store._knows_topic(topic):
+    if core.knows_topic(topic):
         return put()
     made = asyncio.Event()
     with _tables_lock:
@@ -160,18 +158,18 @@ async def put_at_once(store: _core.Engine, topic: str, put: _Put) -> _core.PutRe
             made.set()
 
 
-async def put_durable(store: _core.Engine, topic: str, put: _Put) -> _core.PutResult:
+async def put_durable(core: _core.Core, topic: str, put: _Put) -> _core.PutResult:
     """Put, and wait for the disk."""
     loop = asyncio.get_running_loop()
-    key = (id(loop), id(store))
+    key = (id(loop), id(core))
     waits = _waits.get(key)
     if waits is None:
-        waits = DurableWaits(store, loop, store._config.sync_flush_timeout / 1000)
+        waits = DurableWaits(core, loop, core.config.sync_flush_timeout / 1000)
         with _tables_lock:
             _waits[key] = waits
     waits.enter()
     try:
-        return await waits.durable(await put_at_once(store, topic, put))
+        return await waits.durable(await put_at_once(core, topic, put))
     finally:
         waits.leave()
 

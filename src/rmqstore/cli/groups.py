@@ -155,7 +155,7 @@ def _of_stream(opened: MessageStore, checkpoint: str, topic: str | None) -> list
     more = "; a later batch is not done yet" if stream.is_behind else ""
     say(f"as of batch {stream.batch}, which was done {age:,.0f} s ago{more}")
     offsets = {(name, stream.query): queues for name, queues in stream.offsets.items()}
-    return lag_of(opened, offsets, None, topic)
+    return lag_of(opened.core, offsets, None, topic)
 
 
 @store_command()

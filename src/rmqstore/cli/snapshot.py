@@ -30,7 +30,7 @@ def snapshot(*, store: str, config: str | None, directory: str, output: str | No
             progress.done, progress.total = done, total
 
         try:
-            made = opened._snapshot(directory, progressed)
+            made = opened.snapshots.make(directory, progressed)
         except ValueError as error:  # the place of the copy
             raise CliError(str(error), USAGE) from None
     with writer_for(output, _COLUMNS) as writer:

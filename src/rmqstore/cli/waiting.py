@@ -80,7 +80,7 @@ def txn(*, store: str, config: str | None, in_doubt: bool, output: str | None, l
         Column("physical_offset", "number", heading="offset", rank=7),
     )
     with open_store(store, "r", config) as opened:
-        listed = list(opened._halves_with_state(in_doubt=in_doubt))
+        listed = list(opened.transactions.halves(in_doubt=in_doubt))
         damaged = [str(half) for half, _ in listed if isinstance(half, Exception)]
         with writer_for(output, _with_error(columns, damaged), local=local) as writer:
             for half, state in listed:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqstore.base.times import INT64_MAX, INT64_MIN
 from rmqstore.columns.bounds import Bounds, bounds_of, is_never, range_of, texts_of
 from rmqstore.columns.expressions import fields_of
 
 if TYPE_CHECKING:
-    from rmqstore.columns.scan import Scan, ScanExtent
+    from rmqstore.columns.selection import ScanExtent, Selection
 
 __all__ = [
     "Bounds",
@@ -24,13 +24,15 @@ __all__ = [
     "with_tags_and_times",
 ]
 
+S = TypeVar("S", bound="Selection")
+
 _POSITIONS = {"topic", "queue_id", "queue_offset", "physical_offset", "uniq_key"}
 _LOOKUPS = 4096  # of keys by the index, at most
 _NO_TAG = re.compile(r"[ |]|&&")  # never in a tag of a tag expression
 _QUEUE_ID_MOST = 0x7FFFFFFF
 
 
-def narrowed(scan: Scan, bounds: Bounds) -> tuple[Scan, ...]:
+def narrowed(scan: S, bounds: Bounds) -> tuple[S, ...]:
     """Return scans that together give each message of ``scan`` within the bounds, once.
 
     In log order one after the other; they may give others as well.
@@ -54,9 +56,7 @@ def narrowed(scan: Scan, bounds: Bounds) -> tuple[Scan, ...]:
     return _by_keys(scan, topics, bounds, extent) or (_along_log(scan, topics, bounds, extent),)
 
 
-def _along_log(
-    scan: Scan, topics: tuple[str, ...] | None, bounds: Bounds, extent: ScanExtent
-) -> Scan:
+def _along_log(scan: S, topics: tuple[str, ...] | None, bounds: Bounds, extent: ScanExtent) -> S:
     """Narrow to one queue if no record is outside of the queues, else within the log or queues."""
     low, high = range_of(bounds, "queue_id")
     changes: dict[str, Any] = {}
@@ -76,14 +76,14 @@ def _along_log(
     return _log_range(scan.replace(**changes), bounds, extent.start)
 
 
-def _wanted_topics(scan: Scan, bounds: Bounds) -> tuple[str, ...] | None:
+def _wanted_topics(scan: S, bounds: Bounds) -> tuple[str, ...] | None:
     topics = texts_of(bounds, "topic")
     if topics is None:
         return scan.topics or None
     return tuple(sorted(topics.intersection(scan.topics) if scan.topics else topics))
 
 
-def with_tags_and_times(scan: Scan, bounds: Bounds) -> Scan:
+def with_tags_and_times(scan: S, bounds: Bounds) -> S:
     """Return a scan narrowed by tags and store times, the same one if they exclude nothing."""
     changes: dict[str, Any] = {}
     low, high = range_of(bounds, "store_timestamp")
@@ -99,7 +99,7 @@ def with_tags_and_times(scan: Scan, bounds: Bounds) -> Scan:
     return scan.replace(**changes) if changes else scan
 
 
-def _between(scan: Scan, low: int, high: int, first: int) -> Scan:
+def _between(scan: S, low: int, high: int, first: int) -> S:
     """Narrow to ``[low, high]``; a ``low`` up to ``first`` sets no start, so nothing is missed."""
     changes: dict[str, Any] = {}
     if low > max(scan.start or 0, first):
@@ -109,18 +109,18 @@ def _between(scan: Scan, low: int, high: int, first: int) -> Scan:
     return scan.replace(**changes) if changes else scan
 
 
-def _log_range(scan: Scan, bounds: Bounds, first: int) -> Scan:
+def _log_range(scan: S, bounds: Bounds, first: int) -> S:
     return _between(scan, *range_of(bounds, "physical_offset"), first)
 
 
-def _queue_range(scan: Scan, topic: str, queue_id: int, bounds: Bounds) -> Scan:
+def _queue_range(scan: S, topic: str, queue_id: int, bounds: Bounds) -> S:
     first, _ = scan.store.queue_bounds(topic, queue_id)
     return _between(scan, *range_of(bounds, "queue_offset"), first)
 
 
 def _by_keys(
-    scan: Scan, topics: Iterable[str] | None, bounds: Bounds, extent: ScanExtent
-) -> tuple[Scan, ...]:
+    scan: S, topics: Iterable[str] | None, bounds: Bounds, extent: ScanExtent
+) -> tuple[S, ...]:
     """Use the index as far as the log is in queues: rolled back records are in neither."""
     keys = texts_of(bounds, "uniq_key")
     first, queued, end = extent

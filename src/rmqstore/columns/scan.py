@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from rmqstore import _core
 from rmqstore.base.arguments import one_of, wrong_type, wrong_value
 from rmqstore.base.times import INT64_MAX, INT64_MIN, to_millis
+from rmqstore.columns.selection import ScanExtent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
 
     from rmqstore.base.times import TimeLike
     from rmqstore.columns.dataset import StoreDataset
-    from rmqstore.store import MessageStore
 
-__all__ = ["COLUMNS", "Scan", "ScanExtent", "ScanningEngine"]
+__all__ = ["COLUMNS", "Scan", "ScanExtent", "log_end", "scan"]
 
 COLUMNS: tuple[str, ...] = tuple(name for name in _core.COLUMN_NAMES if name != "raw_body")
 
@@ -32,24 +32,6 @@ _ROWS_MOST = 1 << 24
 _BYTES_MOST = 1 << 30
 _MESSAGES, _MESSAGES_BYTES = 256, 4 << 20  # fetched at a time in iterations over messages
 _QUEUE_ID_MOST = 0x7FFFFFFF
-
-
-class ScanExtent(NamedTuple):
-    """The extent of the log, as a pass that begins now finds it; physical offsets.
-
-    Attributes
-    ----------
-    start : int
-        The first byte.
-    queued : int
-        Up to here each record has its unit in a queue.
-    stop : int
-        The end of the last record.
-    """
-
-    start: int
-    queued: int
-    stop: int
 
 
 class Scan:
@@ -121,9 +103,9 @@ class Scan:
         return f"<rmqstore.Scan {self._engine.path!r}{where} {len(self.columns)} columns>"
 
     @property
-    def store(self) -> MessageStore:
+    def store(self) -> Any:
         """The store that is scanned."""
-        return cast("MessageStore", self._engine)
+        return self._engine
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -251,7 +233,7 @@ class Scan:
     ) -> _core.ScanPass:
         names = self.columns if columns is None else columns
         return _core.ScanPass(
-            self._engine,
+            self._engine.core,
             tuple(_core.COLUMN_NAMES.index(name) for name in names),
             self._topics,
             self._queue_id,
@@ -354,88 +336,104 @@ class Scan:
             yield from found
 
 
-class ScanningEngine(_core.Engine):
-    """Scans of a store; a base of ``MessageStore``."""
+def log_end(core: _core.Core) -> int:
+    """Return where the log ends now, as a reader finds it."""
+    whole = _core.ScanPass(
+        core,
+        (),
+        (),
+        -1,
+        -1,
+        -1,
+        INT64_MIN,
+        INT64_MAX,
+        None,
+        None,
+        (),
+        1,
+        1,
+        "raise",
+        "raise",
+        False,
+    )
+    return whole.extent(False)[2]
 
-    def _scan_pass_end(self) -> int:
-        """Return where the log ends now."""
-        return self.scan().extent(queued=False).stop
 
-    def scan(
-        self,
-        topic: str | Iterable[str] | None = None,
-        queue_id: SupportsIndex | None = None,
-        *,
-        columns: Iterable[str] | None = None,
-        start: SupportsIndex | None = None,
-        stop: SupportsIndex | None = None,
-        since: TimeLike | None = None,
-        until: TimeLike | None = None,
-        tags: str | None = None,
-        keys: str | Iterable[str] | None = None,
-        sql: str | None = None,
-        batch_rows: SupportsIndex = 16384,
-        batch_bytes: SupportsIndex = 8 << 20,
-        on_corruption: Literal["raise", "skip", "stop"] = "raise",
-        on_removed: Literal["raise", "skip"] = "raise",
-    ) -> Scan:
-        """Read messages as columns, along the log, or along queues if that reads less.
+def scan(
+    self: _core.Engine,
+    topic: str | Iterable[str] | None = None,
+    queue_id: SupportsIndex | None = None,
+    *,
+    columns: Iterable[str] | None = None,
+    start: SupportsIndex | None = None,
+    stop: SupportsIndex | None = None,
+    since: TimeLike | None = None,
+    until: TimeLike | None = None,
+    tags: str | None = None,
+    keys: str | Iterable[str] | None = None,
+    sql: str | None = None,
+    batch_rows: SupportsIndex = 16384,
+    batch_bytes: SupportsIndex = 8 << 20,
+    on_corruption: Literal["raise", "skip", "stop"] = "raise",
+    on_removed: Literal["raise", "skip"] = "raise",
+) -> Scan:
+    """Read messages as columns, along the log, or along queues if that reads less.
 
-        Parameters
-        ----------
-        topic : str or iterable of str, optional
-            The record's own topic is one of these; any by default. One that does not exist is no
-            error: the log may have records of a topic that was deleted.
-        queue_id : int, optional
-            The record's own queue.
-        columns : iterable of str, optional
-            Names from ``topic queue_id queue_offset physical_offset store_size msg_id uniq_key
-            tags keys properties body flag sys_flag born_timestamp store_timestamp born_host
-            store_host reconsume_times prepared_transaction_offset body_crc``, in any order; all
-            of them by default. ``raw_body``, the body as stored, only if it is named.
-        start, stop : int, optional
-            Physical offsets in bytes: records that begin in ``[start, stop)``. With one topic and
-            a queue, queue offsets.
-        since, until : int, datetime or str, optional
-            Store times: ``since`` inclusive, ``until`` exclusive. Files at both ends of the log
-            that have nothing of it are not read. In a log of up to 1 GiB that is known from the
-            heads of all records, which are read once while the store is open. In a longer one
-            a file is bounded by its first record and those of its neighbours, with a margin of
-            an hour, and where one begins before the file in front of it a clock leapt and all
-            files are read: records that a clock stamped wrongly by more than an hour, in a file
-            that does not show it, are missed.
-        tags : str, optional
-            ``"TagA || TagB"``; compared exactly. ``"*"`` matches all.
-        keys : str or iterable of str, optional
-            Messages that have one of them as KEYS or UNIQ_KEY, as ``query`` finds them. A str is
-            keys separated by spaces. With a topic they are found by the index.
-        sql : str, optional
-            RocketMQ's SQL92 filter over the properties, as ``"amount > 5 AND region IN ('eu')"``.
-        batch_rows, batch_bytes : int, optional
-            A batch ends when it has so many rows, or its columns so many bytes; that bounds the
-            memory a scan takes.
-        on_corruption : {"raise", "skip", "stop"}, optional
-            At a record that does not check: raise an error, skip to the next good one, or end. A
-            compressed body that cannot be inflated counts if ``body`` is requested.
-        on_removed : {"raise", "skip"}, optional
-            If retention removed messages that were yet to come, or ``start`` lies before the
-            first: raise an error, or skip to the first.
+    Parameters
+    ----------
+    topic : str or iterable of str, optional
+        The record's own topic is one of these; any by default. One that does not exist is no
+        error: the log may have records of a topic that was deleted.
+    queue_id : int, optional
+        The record's own queue.
+    columns : iterable of str, optional
+        Names from ``topic queue_id queue_offset physical_offset store_size msg_id uniq_key
+        tags keys properties body flag sys_flag born_timestamp store_timestamp born_host
+        store_host reconsume_times prepared_transaction_offset body_crc``, in any order; all
+        of them by default. ``raw_body``, the body as stored, only if it is named.
+    start, stop : int, optional
+        Physical offsets in bytes: records that begin in ``[start, stop)``. With one topic and
+        a queue, queue offsets.
+    since, until : int, datetime or str, optional
+        Store times: ``since`` inclusive, ``until`` exclusive. Files at both ends of the log
+        that have nothing of it are not read. In a log of up to 1 GiB that is known from the
+        heads of all records, which are read once while the store is open. In a longer one
+        a file is bounded by its first record and those of its neighbours, with a margin of
+        an hour, and where one begins before the file in front of it a clock leapt and all
+        files are read: records that a clock stamped wrongly by more than an hour, in a file
+        that does not show it, are missed.
+    tags : str, optional
+        ``"TagA || TagB"``; compared exactly. ``"*"`` matches all.
+    keys : str or iterable of str, optional
+        Messages that have one of them as KEYS or UNIQ_KEY, as ``query`` finds them. A str is
+        keys separated by spaces. With a topic they are found by the index.
+    sql : str, optional
+        RocketMQ's SQL92 filter over the properties, as ``"amount > 5 AND region IN ('eu')"``.
+    batch_rows, batch_bytes : int, optional
+        A batch ends when it has so many rows, or its columns so many bytes; that bounds the
+        memory a scan takes.
+    on_corruption : {"raise", "skip", "stop"}, optional
+        At a record that does not check: raise an error, skip to the next good one, or end. A
+        compressed body that cannot be inflated counts if ``body`` is requested.
+    on_removed : {"raise", "skip"}, optional
+        If retention removed messages that were yet to come, or ``start`` lies before the
+        first: raise an error, or skip to the first.
 
-        Returns
-        -------
-        Scan
-            In log order; along one queue in its order. Records that were prepared or rolled back
-            are included, except in a scan of a single queue: they are in no queue.
+    Returns
+    -------
+    Scan
+        In log order; along one queue in its order. Records that were prepared or rolled back
+        are included, except in a scan of a single queue: they are in no queue.
 
-        Raises
-        ------
-        TypeError, ValueError, FilterError
-            An argument has a wrong type or value.
-        StoreClosedError, ForkedStoreError
-            The store is not open here.
-        """
-        arguments = {name: value for name, value in locals().items() if name != "self"}
-        return Scan(self, arguments)
+    Raises
+    ------
+    TypeError, ValueError, FilterError
+        An argument has a wrong type or value.
+    StoreClosedError, ForkedStoreError
+        The store is not open here.
+    """
+    arguments = {name: value for name, value in locals().items() if name != "self"}
+    return Scan(self, arguments)
 
 
 def _pyarrow() -> Any:

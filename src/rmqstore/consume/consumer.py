@@ -25,7 +25,7 @@ from rmqstore.types import GetStatus
 if TYPE_CHECKING:
     from rmqstore.consume.follow import Follower
     from rmqstore.consume.retries import Retries
-    from rmqstore.store import MessageStore
+    from rmqstore.consume.state import ConsumerState
 
 __all__ = ["Consumer"]
 
@@ -82,7 +82,7 @@ class Consumer(Closing):
 
     def __init__(
         self,
-        store: MessageStore,
+        state: ConsumerState,
         topic: str,
         group: str,
         *,
@@ -96,7 +96,8 @@ class Consumer(Closing):
         self.group = group
         self.orderly = orderly
         self.closed = False
-        self._store = store
+        self._state = state
+        self._core = state.core
         self._filters = dict(filters)
         self._start = start
         self._raises = raises
@@ -110,10 +111,10 @@ class Consumer(Closing):
         self._one_by_one = False  # the offsets in this queue are not those of its messages
         self._in_row = 0  # taken of such a queue in its turn
         self._member = Member(pinned)
-        self._sharing = store._sharing
+        self._sharing = state.sharing
         queue_ids = self._queue_ids()
-        with store._joining:  # of several at once all have the same retries
-            self._retries = store._retries_of(group)
+        with state.joining:
+            self._retries = state.retries_of(group)
             self._share = self._sharing.join(topic, group, queue_ids, self._member)
         self._epoch = self._generation = -1
         self._left = weakref.finalize(
@@ -122,7 +123,7 @@ class Consumer(Closing):
         self._left.atexit = False
         try:
             with self._lock:
-                self._sharing.is_made_again(self.topic, self._store)
+                self._sharing.is_made_again(self.topic)
                 self._rebalance()  # "last" is what is the last now
         except BaseException:
             self.close()
@@ -136,7 +137,7 @@ class Consumer(Closing):
 
         Whoever waits in :meth:`follow` ends. Closing again does nothing.
         """
-        if not self._store._is_here():  # locks may be held by threads that are not there
+        if not self._state.ownership.is_here():  # locks may be held by threads that are not there
             self.closed = True
             self._left.detach()
             return
@@ -154,9 +155,9 @@ class Consumer(Closing):
 
     def __iter__(self) -> Iterator[_core.Message]:
         """Iterate over the messages up to the heads as of now."""
-        self._store._check_here()
+        self._state.ownership.check_here()
         heads: dict[int, int] = {}
-        retries = self._retries.heads(self._store)
+        retries = self._retries.heads()
         with self._lock:
             if not self.closed:
                 self._look_for_queues()
@@ -191,12 +192,12 @@ class Consumer(Closing):
         """
         from rmqstore.consume.follow import Follower
 
-        return Follower(self)
+        return Follower(self._state, self._member, self._take_next, is_closed=lambda: self.closed)
 
     @property
     def queues(self) -> tuple[int, ...]:
         """The ids of the queues that are its own at present."""
-        self._store._check_here()
+        self._state.ownership.check_here()
         self._sharing.clear()
         return tuple(self._sharing.owned(self._share, self._member)[2])
 
@@ -208,10 +209,10 @@ class Consumer(Closing):
         ``heads`` and ``retries``: where the queues end, noted when they are read first; without
         them wherever they end by then.
         """
-        self._store._check_here()
+        self._state.ownership.check_here()
         with self._lock:
             self._check_open()
-            self._store._check_open()
+            self._core.check_open()
             self._sharing.clear()
             if self._share.epoch != self._epoch:
                 self._rebalance()
@@ -231,6 +232,11 @@ class Consumer(Closing):
             self._look_for_queues_at_times()
             return self._take(heads, retries) if self._share.epoch != self._epoch else None
 
+    def _take_next(self) -> _core.Message | None:
+        """Return the next message there is, ``None`` without one or once it is closed."""
+        with self._lock:
+            return None if self.closed else self._take(None, None)
+
     def _check_open(self) -> None:
         if self.closed:
             raise StoreClosedError(f"{self!r}: it is closed")
@@ -245,9 +251,7 @@ class Consumer(Closing):
         return not self._reading[place].buffer
 
     def _take_retried(self, heads: Mapping[int, int] | None) -> _core.Message | None:
-        message = self._retries.take(
-            self._store, self.topic, self._member, heads, orderly=self.orderly
-        )
+        message = self._retries.take(self.topic, self._member, heads, orderly=self.orderly)
         self._retried = self._retried or message is not None
         return message
 
@@ -259,7 +263,7 @@ class Consumer(Closing):
         if heads is not None:
             if queue_id not in heads:
                 low, high = self._bounds_of(queue_id)
-                if self._sharing.is_made_again(self.topic, self._store):
+                if self._sharing.is_made_again(self.topic):
                     return None
                 if high < reading.next and not reading.buffer:
                     self._restart(queue_id, reading, low, high)
@@ -298,10 +302,10 @@ class Consumer(Closing):
             count = 1 if self._one_by_one else _BATCH
             if head is not None:
                 count = min(count, head - reading.next)
-            got = self._store.get(
+            got = self._core.get(
                 self.topic, queue_id, reading.next, count, max_bytes=_BATCH_BYTES, **self._filters
             )
-            if self._sharing.is_made_again(self.topic, self._store, got.messages):
+            if self._sharing.is_made_again(self.topic, got.messages):
                 return False
             if got.status is GetStatus.FOUND:
                 if not self._one_by_one and any(m.topic != self.topic for m in got.messages):
@@ -339,8 +343,8 @@ class Consumer(Closing):
 
     def _queue_ids(self) -> set[int]:
         """Return the ids of the topic's queues."""
-        entry = self._store._registry.get(self.topic)
-        ids = set(self._store._queue_files().get(self.topic, ()))
+        entry = self._state.topics.get(self.topic)
+        ids = set(self._core.queue_files().get(self.topic, ()))
         return ids if entry is None else ids | set(range(entry.read_queue_nums))
 
     def _look_for_queues_at_times(self) -> None:
@@ -350,7 +354,7 @@ class Consumer(Closing):
     def _look_for_queues(self) -> None:
         """Share new queues."""
         self._looked = time.monotonic()
-        self._sharing.is_made_again(self.topic, self._store)
+        self._sharing.is_made_again(self.topic)
         self._sharing.divide(self._share, self._queue_ids())
 
     def _rebalance(self) -> None:
@@ -375,14 +379,14 @@ class Consumer(Closing):
         self._epoch = epoch
 
     def _bounds_of(self, queue_id: int) -> tuple[int, int]:
-        return self._store._bounds(self.topic, queue_id) or (0, 0)
+        return self._core.bounds(self.topic, queue_id) or (0, 0)
 
     def _restart(self, queue_id: int, reading: _Reading, low: int, high: int) -> None:
         """Restart a queue that ends below where it was read.
 
         Its topic was deleted; or, of a reader, its owner has lost the end with the power.
         """
-        reading.next = high if self._store.mode == "r" else low
+        reading.next = high if self._core.mode == "r" else low
         self._sharing.restart(self._share, queue_id, reading.next)
         self._taken.pop(queue_id, None)
 
@@ -394,8 +398,8 @@ class Consumer(Closing):
         if self._start == "last":
             return low if self._epoch >= 0 else high  # a queue made since is new
         if isinstance(self._start, int):
-            return self._store._first_after(self.topic, queue_id, self._start - 1, None)
-        offset = self._store._progress.get(self.topic, self.group).get(queue_id)
+            return self._core.first_after(self.topic, queue_id, self._start - 1, None)
+        offset = self._state.progress.get(self.topic, self.group).get(queue_id)
         return low if offset is None else min(max(offset, 0), high)
 
     # Give back
@@ -426,8 +430,8 @@ class Consumer(Closing):
         group back.
         Source: ``broker/offset/ConsumerOffsetManager.java commitOffset``.
         """
-        store = self._store
-        store._check_writable()
+        progress = self._state.progress
+        self._core.check_writable()
         with self._lock:
             if self._taken or self._retried:
                 self._check_open()
@@ -437,7 +441,7 @@ class Consumer(Closing):
                     queue_id,
                     self._member,
                     offset,
-                    lambda queue_id, offset: store._commit_progress(
+                    lambda queue_id, offset: progress.commit(
                         self.topic, self.group, queue_id, offset
                     ),
                     generation=self._generation,
@@ -446,14 +450,13 @@ class Consumer(Closing):
             if self._retried:
                 self._retried = False
                 self._retries.commit(
-                    store,
                     self._member,
-                    lambda queue_id, offset: store._commit_progress(
+                    lambda queue_id, offset: progress.commit(
                         self._retries.topic, self.group, queue_id, offset
                     ),
                 )
         if sync:
-            store._progress.save()
+            progress.save()
 
     def retry(self, message: _core.Message, *, delay_level: int | None = None) -> _core.PutResult:
         """Give a message back, to be tried again later, or as a dead letter.
@@ -489,12 +492,12 @@ class Consumer(Closing):
         -----
         Source: ``broker/processor/SendMessageProcessor.java asyncConsumerSendMsgBack``.
         """
-        self._store._check_writable()
+        self._core.check_writable()
         if not isinstance(message, _core.Message):
             raise wrong_type("message", "a Message", message)
         if delay_level is not None and (
             isinstance(delay_level, bool) or not isinstance(delay_level, int)
         ):
             raise wrong_type("delay_level", "int", delay_level)
-        entry = self._store._enter_group(self.group)
-        return send_back(self._store, message, entry, delay_level)
+        entry = self._state.enter_group(self.group)
+        return send_back(self._core, self._state.topics, message, entry, delay_level)

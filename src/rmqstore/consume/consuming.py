@@ -7,69 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakValueDictionary
 
-from rmqstore._core import CallLock
 from rmqstore.base.arguments import one_of, shown, wrong_type, wrong_value
 from rmqstore.base.times import to_millis
-from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.offsets import check_names
-from rmqstore.consume.groups import GroupEngine, group_name
-from rmqstore.consume.retries import Retries
-from rmqstore.consume.sharing import Sharing
+from rmqstore.consume.groups import group_name
+from rmqstore.consume.state import ConsumerState
 from rmqstore.errors import ConsumeDisabledError
 from rmqstore.files import paths
+from rmqstore.services.topics import TopicCatalog
 
 if TYPE_CHECKING:
     from rmqstore.base.times import TimeLike
     from rmqstore.consume.consumer import Consumer
-    from rmqstore.store import MessageStore
 
-__all__ = ["ConsumingEngine"]
+__all__ = ["Consumers"]
 
 _QUEUE_ID_MOST = (1 << 31) - 1
 
 
-class ConsumingEngine(GroupEngine):
-    """Consumers of a store; a base of ``MessageStore``."""
+class Consumers:
+    """Consumers of a store."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._sharing = Sharing()
-        self._retries: WeakValueDictionary[str, Retries] = WeakValueDictionary()
-        self._joining = CallLock()
-
-    def _has_consumers(self, group: str) -> bool:
-        """Whether the group has open consumers."""
-        return self._sharing.has_group(group)
-
-    def _retries_of(self, group: str) -> Retries:
-        """Retry-topic state shared by a group's consumers; created on first use."""
-        found = self._retries.get(group)
-        if found is None or not self._sharing.has_group(group):
-            sharing = self._sharing
-            found = Retries(group, lambda topic: sharing.has_topic(topic, group))
-            self._retries[group] = found
-        return found
-
-    def _forget_topic(self, topic: str) -> None:
-        """Reset consumers and groups of a deleted topic."""
-        with self._joining:
-            self._sharing.forget_topic(topic)
-            for retries in list(self._retries.values()):
-                if retries.topic == topic:
-                    retries.forget()
-        self._progress.forget(topic=topic)
-
-    def _enter_group(self, group: str) -> GroupConfig:
-        """Return the entry of a group, created if missing, as a broker does."""
-        with self._groups.lock:
-            entry = self._groups.get(group)
-            if entry is None:
-                entry = GroupConfig(group)
-                if self.mode != "r":
-                    self._groups.put(entry)
-            return entry
+    def __init__(self, state: ConsumerState, topics: TopicCatalog) -> None:
+        self._state = state
+        self._topics = topics
 
     def consumer(
         self,
@@ -146,10 +108,9 @@ class ConsumingEngine(GroupEngine):
         ...         orders.commit()
         """
         from rmqstore.consume.consumer import Consumer
-        from rmqstore.store import MessageStore
 
-        assert isinstance(self, MessageStore)
-        self._check_open()
+        state, core = self._state, self._state.core
+        core.check_open()
         if not isinstance(topic, str):
             raise wrong_type("topic", "str", topic)
         group_name(group)
@@ -160,21 +121,21 @@ class ConsumingEngine(GroupEngine):
         pinned = None if queues is None else frozenset(map(_queue_id, queues))
         if pinned is not None and not pinned:
             raise wrong_value("queues", "at least one queue id", [])
-        if not _has_topic(self, topic):
-            raise self._no_topic(topic, self.topics)
-        if self.mode != "r":
+        if not self._topics.has(topic):
+            raise self._topics.not_found(topic)
+        if core.mode != "r":
             check_names(topic, group)  # refused now, not with the first commit
         given: dict[str, Any] = {"tags": tags, "sql": sql}
         filters = {name: text for name, text in given.items() if text is not None}
         if filters:
-            self.get(topic, 0, 0, 1, **filters)  # refused now, not with the first message
-        if not self._enter_group(group).consume_enable:
+            core.get(topic, 0, 0, 1, **filters)  # refused now, not with the first message
+        if not state.enter_group(group).consume_enable:
             raise ConsumeDisabledError(
-                f"{self.path}: the group {shown(group)} may not consume: consumeEnable is false in "
+                f"{core.path}: the group {shown(group)} may not consume: consumeEnable is false in "
                 f"{paths.CONFIG}/{paths.SUBSCRIPTION_GROUP_JSON}"
             )
         return Consumer(
-            self,
+            state,
             topic,
             group,
             filters=filters,
@@ -183,14 +144,6 @@ class ConsumingEngine(GroupEngine):
             orderly=bool(orderly),
             raises=on_removed == "raise",
         )
-
-
-def _has_topic(store: MessageStore, topic: str) -> bool:
-    """Whether a topic has an entry or queues."""
-    if store.mode == "r":
-        store._registry.reload()
-    known = store._registry.get(topic) is not None and paths.is_stored_topic_name(topic)
-    return known or topic in store._queue_files()
 
 
 def _beginning(start: TimeLike) -> str | int:

@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING
 from rmqstore._core import CallLock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmqstore._core import LogWakeup, Message
-    from rmqstore.consume.consumer import Consumer
+    from rmqstore.consume.sharing import Member
+    from rmqstore.consume.state import ConsumerState
 
 __all__ = ["Follower"]
 
@@ -32,15 +35,24 @@ _FAIR = 64  # messages in a row until other tasks of the loop may run
 class Follower:
     """The messages of a consumer as they come; for one thread or one task."""
 
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-        self._polls = consumer._store.mode == "r"
+    def __init__(
+        self,
+        state: ConsumerState,
+        member: Member,
+        take: Callable[[], Message | None],
+        is_closed: Callable[[], bool],
+    ) -> None:
+        self._core = state.core
+        self._ownership = state.ownership
+        self._take = take  # the next message of the consumer, None if there is none now
+        self._is_closed = is_closed  # whether the consumer is
+        self._polls = state.core.mode == "r"
         self._lock = CallLock()  # guards the descriptor from a ring after its close
         self._wakeup: LogWakeup | None = None
         # Unlike an event, it can be filled by a signal handler that interrupts its own wait.
         self._rung: SimpleQueue[None] = SimpleQueue()
         self._in_row = 0
-        consumer._member.add_wake(self._ring)
+        member.add_wake(self._ring)
 
     def __iter__(self) -> Follower:
         return self
@@ -50,7 +62,7 @@ class Follower:
 
     def __next__(self) -> Message:
         """Return the next message, as soon as there is one; end when the consumer is closed."""
-        while not self._consumer.closed:
+        while not self._is_closed():
             message = self._look()
             if message is not None:
                 return message
@@ -61,7 +73,7 @@ class Follower:
     async def __anext__(self) -> Message:
         """As ``next``, without blocking the loop."""
         await self._let_others()  # before one is taken: a call that is cancelled loses none
-        while not self._consumer.closed:
+        while not self._is_closed():
             message = self._look()
             if message is not None:
                 return message
@@ -85,8 +97,7 @@ class Follower:
 
     def _look(self) -> Message | None:
         """Return a message; if there is none, sleeping ends with the next one."""
-        consumer = self._consumer
-        consumer._store._check_here()
+        self._ownership.check_here()
         if self._polls:
             with suppress(Empty):
                 while True:
@@ -94,8 +105,8 @@ class Follower:
             return self._take()
         if self._wakeup is None:
             with self._lock:
-                self._wakeup = consumer._store._dispatch_wakeup()
-        while not consumer.closed:
+                self._wakeup = self._core.dispatch_wakeup()
+        while not self._is_closed():
             self._wakeup.drain()
             seen = self._wakeup.reached(_NOTHING)
             message = self._take()
@@ -107,11 +118,6 @@ class Follower:
             if reached <= seen:
                 return None
         return None
-
-    def _take(self) -> Message | None:
-        consumer = self._consumer
-        with consumer._lock:
-            return None if consumer.closed else consumer._take(None, None)
 
     def _sleep(self) -> None:
         if self._polls or self._wakeup is None:

@@ -11,23 +11,24 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
-from rmqstore._core import CallLock
+from rmqstore._core import CallLock, Core
 from rmqstore.base.arguments import shown, wrong_type, wrong_value
 from rmqstore.base.syncing import SyncError
 from rmqstore.base.warn import log_warning
 from rmqstore.brokerfiles.configfile import ReplacedError
 from rmqstore.brokerfiles.groups import RETRY_MAX, GroupConfig, GroupTable
-from rmqstore.consume.progress import ProgressEngine
+from rmqstore.consume.progress import GroupProgress
 from rmqstore.errors import GroupNotFoundError, StoreCorruptError, StoreError
 from rmqstore.files import paths
+from rmqstore.services.base import Ownership
 
 if TYPE_CHECKING:
     from rmqstore.consume.lag import Lag
     from rmqstore.directory.registry import TopicRegistry
 
-__all__ = ["Group", "GroupEngine", "GroupRegistry", "group_name"]
+__all__ = ["Group", "GroupRegistry", "Groups", "group_name"]
 
 _RETRIES_MOST = (1 << 31) - 1
 
@@ -77,21 +78,17 @@ class GroupRegistry:
     stay as they are.
     """
 
-    def __init__(
-        self,
-        root: str,
-        *,
-        reading: bool,
-        sync_failed: Callable[[SyncError], Never] | None = None,
-        check_owned: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, core: Core, ownership: Ownership) -> None:
         # If set, the file is another's: read again when it has changed, and a torn one is no error.
-        self._reading = reading
-        self._sync_failed = sync_failed  # gets a failed sync's error; raises the caller's
+        self._reading = core.mode == "r"
+        self._ownership = ownership
         self.lock = CallLock(again=True)
-        self._table = GroupTable(root)
-        self._table.file.check_owned = check_owned  # called before the file is replaced
+        self._table = GroupTable(core.path)
+        self._table.file.check_owned = ownership.check  # called before the file is replaced
         self._was_read = False
+
+    def read_files(self) -> None:
+        """Read the file of a store open for writing."""
         self._reload()
 
     def _reload(self) -> None:
@@ -153,9 +150,7 @@ class GroupRegistry:
         try:
             self._table.save()
         except SyncError as error:
-            if self._sync_failed is not None:
-                self._sync_failed(error)
-            raise
+            self._ownership.sync_failed(error)
 
     def put(self, entry: GroupConfig) -> None:
         """Enter a group and save; if that fails, nothing has changed."""
@@ -180,60 +175,32 @@ class GroupRegistry:
         except BaseException as error:
             if not isinstance(error, ReplacedError):
                 self.set_entry(name, before)
-            if isinstance(error, SyncError) and self._sync_failed is not None:
-                self._sync_failed(error)
+            if isinstance(error, SyncError):
+                self._ownership.sync_failed(error)
             raise
 
 
-class GroupEngine(ProgressEngine):
-    """Groups of a store; a base of ``MessageStore``."""
+class Groups:
+    """Groups of a store."""
 
-    _groups_made: GroupRegistry | None = None
+    def __init__(
+        self,
+        core: Core,
+        entries: GroupRegistry,
+        progress: GroupProgress,
+        topics: TopicRegistry,
+        has_consumers: Callable[[str], bool],
+    ) -> None:
+        self._core = core
+        self._entries = entries
+        self._progress = progress
+        self._topics = topics
+        self._has_consumers = has_consumers  # whether a group has open consumers
 
-    _registry: TopicRegistry
-
-    @property
-    def _groups(self) -> GroupRegistry:
-        """The entries of the groups."""
-        made = self._groups_made
-        if made is None:
-            reading = self.mode == "r"
-            made = self._groups_made = GroupRegistry(
-                self.path,
-                reading=reading,
-                sync_failed=None if reading else self._sync_failed,
-                check_owned=self._check_owned,
-            )
-        return made
-
-    def _read_files(self) -> None:
-        super()._read_files()
-        _ = self._groups
-
-    def _has_consumers(self, group: str) -> bool:
-        """Whether the group has open consumers."""
-        return False
-
-    @property
-    def groups(self) -> Mapping[str, Group]:
-        """The current groups by name, in order: those with an entry, and those with offsets.
-
-        Raises
-        ------
-        StoreCorruptError
-            One of the files and its ``.bak`` are torn, and were so from the start.
-        OSError
-            A file cannot be read.
-        StoreClosedError, ForkedStoreError
-            The store is not open here.
-
-        Notes
-        -----
-        In mode ``"r"`` both files are read again when their owner has changed them.
-        Source: ``broker/subscription/SubscriptionGroupManager.java``.
-        """
-        self._check_open()
-        topics: dict[str, set[str]] = {entry.group_name: set() for entry in self._groups}
+    def all(self) -> Mapping[str, Group]:
+        """Return the current groups by name; see ``MessageStore.groups``."""
+        self._core.check_open()
+        topics: dict[str, set[str]] = {entry.group_name: set() for entry in self._entries}
         for topic, group in self._progress.all():
             topics.setdefault(group, set()).add(topic)
         return MappingProxyType(
@@ -241,7 +208,7 @@ class GroupEngine(ProgressEngine):
         )
 
     def _group(self, name: str, topics: tuple[str, ...]) -> Group:
-        entry = self._groups.get(name) or GroupConfig(name)
+        entry = self._entries.get(name) or GroupConfig(name)
         return Group(
             name,
             topics,
@@ -250,25 +217,9 @@ class GroupEngine(ProgressEngine):
             entry.consume_broadcast_enable,
         )
 
-    @property
     def offsets(self) -> Mapping[tuple[str, str], dict[int, int]]:
-        """Offsets of the groups: ``(topic, group)`` to ``{queue id: next queue offset}``.
-
-        Raises
-        ------
-        StoreCorruptError
-            ``consumerOffset.json`` and its ``.bak`` are torn, and were so from the start.
-        OSError
-            The file cannot be read.
-        StoreClosedError, ForkedStoreError
-            The store is not open here.
-
-        Notes
-        -----
-        A copy. In mode ``"r"`` it is what the store's owner wrote last.
-        Source: ``broker/offset/ConsumerOffsetManager.java``.
-        """
-        self._check_open()
+        """Return the offsets of the groups; see ``MessageStore.offsets``."""
+        self._core.check_open()
         return MappingProxyType(self._progress.all())
 
     def create_group(self, name: str, *, retry_max: int = RETRY_MAX) -> Group:
@@ -300,16 +251,16 @@ class GroupEngine(ProgressEngine):
         -----
         Source: ``broker/subscription/SubscriptionGroupManager.java updateSubscriptionGroupConfig``.
         """
-        self._check_writable()
+        self._core.check_writable()
         name = group_name(name, "name")
         if isinstance(retry_max, bool) or not isinstance(retry_max, int):
             raise wrong_type("retry_max", "int", retry_max)
         if not 0 <= retry_max <= _RETRIES_MOST:
             raise wrong_value("retry_max", f"0 to {_RETRIES_MOST}", retry_max)
-        with self._groups.lock:
-            entry = self._groups.get(name) or GroupConfig(name)
-            self._groups.put(dataclasses.replace(entry, retry_max_times=retry_max))
-        return self.groups[name]
+        with self._entries.lock:
+            entry = self._entries.get(name) or GroupConfig(name)
+            self._entries.put(dataclasses.replace(entry, retry_max_times=retry_max))
+        return self.all()[name]
 
     def delete_group(self, name: str, *, offsets: bool = False) -> None:
         """Remove a consumer group's entry, and its offsets if asked for.
@@ -340,16 +291,17 @@ class GroupEngine(ProgressEngine):
         Source: ``broker/subscription/SubscriptionGroupManager.java deleteSubscriptionGroupConfig``,
         ``broker/offset/ConsumerOffsetManager.java removeOffset``.
         """
-        self._check_writable()
+        self._core.check_writable()
         if not isinstance(name, str):
             raise wrong_type("name", "str", name)
-        if name not in self.groups:
-            raise GroupNotFoundError(f"{self.path}: no group {shown(name)}")
+        if name not in self.all():
+            raise GroupNotFoundError(f"{self._core.path}: no group {shown(name)}")
         if self._has_consumers(name):
             raise StoreError(
-                f"{self.path}: the group {name!r} has consumers that are open: close them first"
+                f"{self._core.path}: the group {name!r} has consumers that are open: "
+                "close them first"
             )
-        self._groups.remove(name)
+        self._entries.remove(name)
         if offsets and self._progress.forget(group=name):
             self._progress.save()
 
@@ -390,8 +342,8 @@ class GroupEngine(ProgressEngine):
         """
         from rmqstore.consume.lag import lag_of, with_uncommitted
 
-        self._check_open()
-        if group is not None and not (isinstance(group, str) and group in self.groups):
+        self._core.check_open()
+        if group is not None and not (isinstance(group, str) and group in self.all()):
             group_name(group)
         if topic is not None and not isinstance(topic, str):
             raise wrong_type("topic", "str", topic)
@@ -401,5 +353,8 @@ class GroupEngine(ProgressEngine):
             if group in (None, of_group) and topic in (None, of_topic)
         }
         return lag_of(
-            self, with_uncommitted(offsets, self._queue_files(), self._registry), group, topic
+            self._core,
+            with_uncommitted(offsets, self._core.queue_files(), self._topics),
+            group,
+            topic,
         )

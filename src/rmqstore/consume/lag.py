@@ -19,7 +19,7 @@ from rmqstore.errors import StoreCorruptError
 from rmqstore.files import paths
 
 if TYPE_CHECKING:
-    from rmqstore._core import Engine
+    from rmqstore._core import Core
     from rmqstore.brokerfiles.offsets import Offsets
     from rmqstore.directory.registry import TopicRegistry
 
@@ -88,16 +88,16 @@ def with_uncommitted(
     return found
 
 
-def bounds_by_topic(store: Engine) -> dict[str, list[tuple[int, int]]]:
+def bounds_by_topic(core: Core) -> dict[str, list[tuple[int, int]]]:
     """Return the first and last offset of each queue that has files, in order, by topic."""
-    queues = store._queue_files()
+    queues = core.queue_files()
     places = [(topic, queue_id) for topic, ids in queues.items() for queue_id in ids]
-    found = iter(store._bounds_of_each(places))
+    found = iter(core.bounds_of_each(places))
     return {topic: [next(found) or (0, 0) for _ in ids] for topic, ids in queues.items()}
 
 
 def lag_of(
-    store: Engine, offsets: Offsets, group: str | None, topic: str | None, *, sizes: bool = True
+    core: Core, offsets: Offsets, group: str | None, topic: str | None, *, sizes: bool = True
 ) -> list[Lag]:
     """Return the lag in each queue with an offset, in order, of ``group`` and ``topic`` only.
 
@@ -114,12 +114,12 @@ def lag_of(
         for _, of_topic, queue_id, _ in wanted
         if paths.is_stored_topic_name(of_topic)
     }
-    bounds = dict(zip(places, store._bounds_of_each(places), strict=True))
-    return [_of_queue(store, one, bounds.get(one[1:3]), sizes=sizes) for one in wanted]
+    bounds = dict(zip(places, core.bounds_of_each(places), strict=True))
+    return [_of_queue(core, one, bounds.get(one[1:3]), sizes=sizes) for one in wanted]
 
 
 def _of_queue(
-    store: Engine,
+    core: Core,
     wanted: tuple[str, str, int, int],
     bounds: tuple[int, int] | None,
     *,
@@ -128,12 +128,12 @@ def _of_queue(
     group, topic, queue_id, committed = wanted
     for tried in range(_TRIES):
         if tried:
-            bounds = store._bounds(topic, queue_id)
+            bounds = core.bounds(topic, queue_id)
         low, high = bounds or (0, 0)
         first = min(max(committed, low), high)
         try:
-            size = _bytes(store, topic, queue_id, first, high) if sizes else 0
-            behind = _behind(store, topic, queue_id, first, high)
+            size = _bytes(core, topic, queue_id, first, high) if sizes else 0
+            behind = _behind(core, topic, queue_id, first, high)
             break
         except FileNotFoundError:
             if tried == _TRIES - 1:
@@ -142,12 +142,12 @@ def _of_queue(
     return Lag(group, topic, queue_id, committed, low, high, high - first, size, behind)
 
 
-def _bytes(store: Engine, topic: str, queue_id: int, start: int, stop: int) -> int:
+def _bytes(core: Core, topic: str, queue_id: int, start: int, stop: int) -> int:
     """Return the bytes of the records of [start, stop)."""
     total = 0
     while start < stop:
         end = min(stop, start + _PIECE)
-        units = store._units(topic, queue_id, start, end)
+        units = core.units(topic, queue_id, start, end)
         if end - start <= _FEW:
             total += sum(
                 size
@@ -160,20 +160,20 @@ def _bytes(store: Engine, topic: str, queue_id: int, start: int, stop: int) -> i
     return total
 
 
-def _behind(store: Engine, topic: str, queue_id: int, first: int, stop: int) -> timedelta:
+def _behind(core: Core, topic: str, queue_id: int, first: int, stop: int) -> timedelta:
     """Return the time between the stores of the first message and of the last before ``stop``."""
     if first >= stop:
         return timedelta(0)
-    begin = time_of_one(store, topic, queue_id, range(first, stop))
-    end = time_of_one(store, topic, queue_id, range(stop - 1, first - 1, -1))
+    begin = time_of_one(core, topic, queue_id, range(first, stop))
+    end = time_of_one(core, topic, queue_id, range(stop - 1, first - 1, -1))
     return timedelta(milliseconds=max(0, end - begin) if begin >= 0 else 0)
 
 
-def time_of_one(store: Engine, topic: str, queue_id: int, offsets: Sequence[int]) -> int:
+def time_of_one(core: Core, topic: str, queue_id: int, offsets: Sequence[int]) -> int:
     """Return the store time of the first message neither lost nor damaged; -1 without one."""
     for at in offsets[:_DAMAGED]:
         try:
-            millis = store._store_time(topic, queue_id, at)
+            millis = core.store_time(topic, queue_id, at)
         except StoreCorruptError as error:
             if at == offsets[0]:
                 log_warning(

@@ -11,29 +11,28 @@ Source: ``broker/offset/ConsumerOffsetManager.java``, ``LmqConsumerOffsetManager
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Never
 
-from rmqstore._core import CallLock
+from rmqstore._core import CallLock, Core
 from rmqstore.base.syncing import SyncError
 from rmqstore.base.warn import log_warning
 from rmqstore.brokerfiles.configfile import ReplacedError
 from rmqstore.brokerfiles.offsets import Offsets, OffsetTable, check_names
 from rmqstore.errors import StoreCorruptError, StoreFailedError
 from rmqstore.files import paths
-from rmqstore.services.base import ServicedEngine
-from rmqstore.types import Recovery
+from rmqstore.services.base import Ownership, Service
+from rmqstore.services.housekeeping import Housekeeper
 
-__all__ = ["SAVE_SECONDS", "GroupProgress", "ProgressEngine"]
+__all__ = ["SAVE_SECONDS", "GroupProgress"]
 
 SAVE_SECONDS = 5.0  # flushConsumerOffsetInterval
 
 _NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
 
 
-class GroupProgress:
+class GroupProgress(Service):
     """Offsets of all groups of an open store; every method may be called from many threads.
 
     If neither the file nor its ``.bak`` can be used, ``StoreCorruptError`` names both, and they
@@ -42,34 +41,55 @@ class GroupProgress:
 
     def __init__(
         self,
-        root: str,
+        core: Core,
+        ownership: Ownership,
+        housekeeper: Housekeeper,
         *,
-        reading: bool,
-        light_queues: bool | None = None,
-        flush_log: Callable[[], object] | None = None,
-        sync_failed: Callable[[SyncError], Never] | None = None,
-        check_owned: Callable[[], object] = lambda: None,
+        light_queues: bool | None,  # which of two files; None: the one written last
     ) -> None:
-        self._root = root
+        self._core = core
+        self._ownership = ownership
+        self._housekeeper = housekeeper
+        self._root = core.path
         # If set, the file is another's: read again when it has changed, and a torn one is no error.
-        self._reading = reading
-        self._light_queues = light_queues  # which of two files; None: the one written last
-        self._flush_log = flush_log  # to the disk, before the file is written
-        self._sync_failed = sync_failed  # gets a failed sync's error; raises the caller's
+        self._reading = core.mode == "r"
+        self._light_queues = light_queues
         self._lock = CallLock()
         self._saving = CallLock()  # taken before the other one
         self._changes = 0  # made, and how many of them are in the file
         self._saved = 0
         self._at_once = False
+        self._is_kept = False  # the file is written every few seconds
+        self._unsaved: OSError | None = None
         self._was_read = False
+        self._name = ""
+        self._table = OffsetTable(self._root, paths.CONSUMER_OFFSET_JSON)
+        self._count = 0  # of the writer
+
+    def read_files(self) -> None:
+        """Read the file of a store open for writing."""
         self._name = self._file_name()
-        self._table = OffsetTable(root, self._name)
-        if reading:
-            self._reload()
-        else:
-            self._table = self._load()
-        self._table.file.check_owned = check_owned  # called before the file is replaced
-        self._count = sum(map(len, self._table.offsets.values()))  # of the writer
+        self._table = self._load()
+        self._table.file.check_owned = self._ownership.check  # called before it is replaced
+        self._count = sum(map(len, self._table.offsets.values()))
+
+    def stop(self) -> None:
+        """Write the file for the last time, with what the others have committed as they stopped."""
+        if self._reading:
+            return
+        self._at_once = True  # nobody will do so later
+        try:
+            self.save()
+        except StoreFailedError:
+            pass  # the close itself reports it
+        except OSError as error:
+            self._unsaved = error
+
+    def closed(self) -> None:
+        """Raise if the offsets could not be written."""
+        error, self._unsaved = self._unsaved, None
+        if error is not None:
+            raise error
 
     def _file_name(self) -> str:
         """Return the name of the file in force."""
@@ -158,7 +178,7 @@ class GroupProgress:
         return self._count
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Set a group's next offset in a queue; the file is written later.
+        """Set a group's next offset in a queue; it is in the file within 5 s.
 
         Raises ``ValueError`` if a name contains ``@``: the file could not be written.
         """
@@ -171,6 +191,9 @@ class GroupProgress:
                 self._changes += 1  # first: a signal handler may raise in between
                 self._count += queue_id not in queues
                 queues[queue_id] = offset
+        if not self._is_kept:
+            self._is_kept = True
+            self._housekeeper.every(SAVE_SECONDS, self.save, "writing offsets of groups")
         if self._at_once:
             self.save()
 
@@ -198,14 +221,14 @@ class GroupProgress:
                 if not queues:
                     del self._table.offsets[topic, group]
 
-    def settle(self, end_of: Callable[[str, int], int]) -> None:
+    def settle(self) -> None:
         """Lower offsets beyond their queue's end, which was lost and is written anew."""
         with self._lock:
             for (topic, group), queues in self._table.offsets.items():
                 if not paths.is_stored_topic_name(topic):
                     continue
                 for queue_id, offset in queues.items():
-                    end = end_of(topic, queue_id)
+                    _, end = self._core.bounds(topic, queue_id) or (0, 0)
                     if offset > end:
                         queues[queue_id] = end
                         self._changes += 1
@@ -220,6 +243,8 @@ class GroupProgress:
         ``StoreFailedError``: a sync failed, now or before. ``OSError``: the file cannot be written,
         and is unchanged; the next call tries again.
         """
+        if self._reading:
+            return False
         with self._saving:
             with self._lock:
                 made = self._changes
@@ -228,99 +253,11 @@ class GroupProgress:
                 offsets = self._table.offsets.copy()  # commits wait for no more than that
             written = self._table.to_json(offsets)
             try:
-                if self._flush_log is not None:
-                    self._flush_log()
+                self._core.flush_log()
                 self._table.file.save(written)
             except SyncError as error:
                 if isinstance(error, ReplacedError):
                     self._saved = made
-                if self._sync_failed is not None:
-                    self._sync_failed(error)
-                raise
+                self._ownership.sync_failed(error)
             self._saved = made
             return True
-
-    def save_at_once(self) -> None:
-        """Write the file with each commit from now on: nobody will do so later."""
-        self._at_once = True
-
-
-class ProgressEngine(ServicedEngine):
-    """Progress of a store's groups; a base of ``MessageStore``.
-
-    The last of the services to stop: offsets that the others commit as they stop are written.
-    """
-
-    _progress_made: GroupProgress | None = None
-    _progress_kept = False
-    _progress_unsaved: OSError | None = None
-    _configured = False  # opened with a configuration
-    recovery: Recovery
-
-    def _sync_failed(self, error: SyncError) -> Never:
-        """Fail the store, and raise the reason."""
-        raise NotImplementedError
-
-    @property
-    def _progress(self) -> GroupProgress:
-        """Progress of the groups."""
-        made = self._progress_made
-        if made is None:
-            reading = self.mode == "r"
-            made = self._progress_made = GroupProgress(
-                self.path,
-                reading=reading,
-                light_queues=self._config.enable_lmq if self._configured else None,
-                flush_log=None if reading else self._flush_log,
-                sync_failed=None if reading else self._sync_failed,
-                check_owned=self._check_owned,
-            )
-        return made
-
-    def _commit_progress(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Set a group's offset in a queue; it is in the file within 5 s."""
-        self._progress.commit(topic, group, queue_id, offset)
-        if not self._progress_kept:
-            self._progress_kept = True
-            self._housekeeper.every(SAVE_SECONDS, self._save_progress, "writing offsets of groups")
-
-    def _save_progress(self) -> None:
-        self._progress.save()
-
-    def _read_files(self) -> None:
-        super()._read_files()
-        _ = self._progress
-
-    def _start_services(self) -> None:
-        """Lower offsets of groups ahead of their queues, before anything relies on them."""
-        if self.mode != "r" and not self.recovery.clean:
-            self._progress.settle(
-                lambda topic, queue_id: (self._bounds(topic, queue_id) or (0, 0))[1]
-            )
-        super()._start_services()
-
-    def _save_services(self) -> None:
-        """Write the file, for a copy of it."""
-        super()._save_services()
-        if self._progress_made is not None and self.mode != "r":
-            self._progress_made.save()
-
-    def _stop_services(self) -> None:
-        """Write the file for the last time."""
-        super()._stop_services()
-        progress = self._progress_made
-        if progress is not None and self.mode != "r":
-            progress.save_at_once()
-            try:
-                progress.save()
-            except StoreFailedError:
-                pass  # the close itself reports it
-            except OSError as error:
-                self._progress_unsaved = error
-
-    def close(self) -> None:
-        """Close the store, see ``ServicedEngine``; raise if the offsets could not be written."""
-        super().close()
-        error, self._progress_unsaved = self._progress_unsaved, None
-        if error is not None:
-            raise error

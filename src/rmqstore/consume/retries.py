@@ -32,8 +32,9 @@ from rmqstore.services.stored import Place, put_again
 from rmqstore.types import GetStatus
 
 if TYPE_CHECKING:
-    from rmqstore._core import Message
-    from rmqstore.store import MessageStore
+    from rmqstore._core import Core, Message
+    from rmqstore.consume.progress import GroupProgress
+    from rmqstore.directory.registry import TopicRegistry
     from rmqstore.types import GetResult
 
 __all__ = ["Retries"]
@@ -54,10 +55,10 @@ def _topics_of(message: Message) -> tuple[str, ...]:
     return (topic, *(name for name in further if name and name != topic))
 
 
-def _store_again(store: MessageStore, topic: str, queue_id: int, message: Message) -> None:
+def _store_again(core: Core, topic: str, queue_id: int, message: Message) -> None:
     """Store a message of a retry topic once more, as it is; the log is not waited for."""
     put_again(
-        store,
+        core,
         Place(topic, queue_id),
         message,
         message.properties,
@@ -100,7 +101,17 @@ class _RetryQueue:
 class Retries:
     """Reading of a group's retry topic, shared by all its consumers of a store object."""
 
-    def __init__(self, group: str, is_read: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        group: str,
+        core: Core,
+        topics: TopicRegistry,
+        progress: GroupProgress,
+        is_read: Callable[[str], bool],
+    ) -> None:
+        self._core = core
+        self._topics = topics
+        self._progress = progress
         self.topic = paths.retry_topic(group)
         self._group = group
         self._is_read = is_read  # whether the group reads a topic at present
@@ -110,16 +121,15 @@ class Retries:
         self._damaged: set[str] = set()  # as logged
         self._waiting: defaultdict[str, deque[tuple[int, int, Message]]] = defaultdict(deque)
 
-    def heads(self, store: MessageStore) -> dict[int, int]:
+    def heads(self) -> dict[int, int]:
         """Return the present end of each queue."""
-        entry = store._registry.get(self.topic)
+        entry = self._topics.get(self.topic)
         ids = range(entry.read_queue_nums if entry is not None else 1)
-        bounds = {queue_id: store._bounds(self.topic, queue_id) for queue_id in ids}
+        bounds = {queue_id: self._core.bounds(self.topic, queue_id) for queue_id in ids}
         return {queue_id: found[1] for queue_id, found in bounds.items() if found is not None}
 
     def take(
         self,
-        store: MessageStore,
         topic: str,
         member: Member,
         heads: Mapping[int, int] | None,  # where each queue ends for the caller
@@ -132,7 +142,7 @@ class Retries:
                 self._give_back(self._gone.popleft())
             waiting = self._waiting[topic]
             if not waiting:
-                self._read(store, topic)
+                self._read(topic)
             if not waiting:
                 return None
             queue_id, offset, message = waiting[0]
@@ -150,19 +160,19 @@ class Retries:
         with self._lock:
             return bool(self._waiting[topic])
 
-    def _read(self, store: MessageStore, topic: str) -> None:
+    def _read(self, topic: str) -> None:
         """Read until there is a message of the topic, or nothing more."""
-        for queue_id, head in self.heads(store).items():
+        for queue_id, head in self.heads().items():
             if queue_id not in self._queues:
-                begin = store._progress.get(self.topic, self._group).get(queue_id)
-                low, high = store._bounds(self.topic, queue_id) or (0, 0)
+                begin = self._progress.get(self.topic, self._group).get(queue_id)
+                low, high = self._core.bounds(self.topic, queue_id) or (0, 0)
                 begin = low if begin is None else min(begin, high)
                 self._queues[queue_id] = _RetryQueue(begin, begin)
             queue = self._queues[queue_id]
             if topic in queue.held_topics:
                 queue.rewind()
             while not self._waiting[topic]:
-                got = self._get(store, queue, queue_id, head)
+                got = self._get(queue, queue_id, head)
                 if got is None:
                     continue
                 if got.status is GetStatus.OFFSET_TOO_SMALL:
@@ -171,7 +181,7 @@ class Retries:
                         self._group, queue.next, got.next_offset - 1, queue_id,
                     )  # fmt: skip
                 for message in got.messages:
-                    self._keep(store, queue, queue_id, message, topic)
+                    self._keep(queue, queue_id, message, topic)
                 if got.status is GetStatus.OFFSET_OVERFLOW_BADLY:  # the topic was deleted
                     del self._queues[queue_id]
                 if got.next_offset <= queue.next or queue_id not in self._queues:
@@ -179,14 +189,14 @@ class Retries:
                 queue.next = got.next_offset
 
     def _get(
-        self, store: MessageStore, queue: _RetryQueue, queue_id: int, head: int, most: int = _BATCH
+        self, queue: _RetryQueue, queue_id: int, head: int, most: int = _BATCH
     ) -> GetResult | None:
         """Read on; None where the next message is damaged, which is left where it is."""
         try:
-            return store.get(self.topic, queue_id, queue.next, most)
+            return self._core.get(self.topic, queue_id, queue.next, most)
         except StoreCorruptError as error:
             if most > 1:  # it throws away the good ones before it
-                return self._get(store, queue, queue_id, head, 1)
+                return self._get(queue, queue_id, head, 1)
             if queue.next >= head:
                 raise
             if str(error) not in self._damaged:
@@ -200,9 +210,7 @@ class Retries:
         queue.next += 1
         return None
 
-    def _keep(
-        self, store: MessageStore, queue: _RetryQueue, queue_id: int, message: Message, wanted: str
-    ) -> None:
+    def _keep(self, queue: _RetryQueue, queue_id: int, message: Message, wanted: str) -> None:
         """Keep a message for the consumers of its topic, or leave it where it is."""
         offset = message.queue_offset
         if offset in queue.out or offset in queue.done:
@@ -213,11 +221,9 @@ class Retries:
             queue.hold(offset, topics)
             return
         queue.out[offset] = (topics, None)
-        self._waiting[reader].append((queue_id, offset, store._renamed(message, topics[0])))
+        self._waiting[reader].append((queue_id, offset, self._core.renamed(message, topics[0])))
 
-    def commit(
-        self, store: MessageStore, member: Member, note: Callable[[int, int], object]
-    ) -> None:
+    def commit(self, member: Member, note: Callable[[int, int], object]) -> None:
         """Count messages that a consumer has taken as done; ``note`` is called with new offsets."""
         with self._lock:
             for queue_id, queue in self._queues.items():
@@ -229,11 +235,11 @@ class Retries:
                     note(queue_id, queue.base)
                 # Each move is paid for by a message that is done, however many nobody reads.
                 if mine and len(queue.done) > max(_PASSED_MOST, len(queue.held)):
-                    self._move_unread(store, queue_id, queue)
+                    self._move_unread(queue_id, queue)
                     if queue.advance():
                         note(queue_id, queue.base)
 
-    def _move_unread(self, store: MessageStore, queue_id: int, queue: _RetryQueue) -> None:
+    def _move_unread(self, queue_id: int, queue: _RetryQueue) -> None:
         """Store again, at the end, the first messages that nobody reads: they hold the others up.
 
         The offset that passes them is on the disk after the log with their copies.
@@ -243,7 +249,7 @@ class Retries:
                 return
             offset = queue.held[0]
             try:
-                got = store.get(self.topic, queue_id, offset, 1)
+                got = self._core.get(self.topic, queue_id, offset, 1)
             except StoreCorruptError as error:
                 log_warning(
                     "group %s: retry %s in queue %s is passed over, with %s behind it done: %s",
@@ -257,10 +263,10 @@ class Retries:
                 topics = _topics_of(message)
                 if not topics or any(map(self._is_read, topics)):
                     return
-                if len(topics) > 1 and store.config.enable_multi_dispatch:
+                if len(topics) > 1 and self._core.config.enable_multi_dispatch:
                     return  # a copy would be in the light queues once more
                 try:
-                    _store_again(store, self.topic, queue_id, message)
+                    _store_again(self._core, self.topic, queue_id, message)
                 except (StoreClosedError, StoreFailedError, ForkedStoreError):
                     raise
                 except (StoreError, OSError) as error:

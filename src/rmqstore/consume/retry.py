@@ -15,9 +15,9 @@ from rmqstore.files import paths
 from rmqstore.services.stored import SCHEDULE_TOPIC, Place, made_queue_nums, put_again
 
 if TYPE_CHECKING:
-    from rmqstore._core import Message, PutResult
+    from rmqstore._core import Core, Message, PutResult
     from rmqstore.brokerfiles.groups import GroupConfig
-    from rmqstore.store import MessageStore
+    from rmqstore.directory.registry import TopicRegistry
 
 __all__ = ["is_dead_letter", "missing_topics", "send_back"]
 
@@ -33,7 +33,8 @@ def is_dead_letter(
 
 
 def send_back(
-    store: MessageStore,
+    core: Core,
+    topics: TopicRegistry,
     message: Message,
     group: GroupConfig,
     delay_level: int | None,  # 0, None: 3 and the times it was tried again; below 0: a dead letter
@@ -49,7 +50,7 @@ def send_back(
     name = group.group_name
     if group.retry_queue_nums <= 0:  # a broker loses the message
         raise StoreError(
-            f"{store.path}: the group {name!r} has no retry queue: give it a retryQueueNums of 1 "
+            f"{core.path}: the group {name!r} has no retry queue: give it a retryQueueNums of 1 "
             "or more in config/subscriptionGroup.json"
         )
     properties = message.properties
@@ -58,16 +59,16 @@ def send_back(
     tried = message.reconsume_times
     level = delay_level or 0
     dead = is_dead_letter(message, group, delay_level, retry_max)
-    missing = missing_topics(store, group, dead=dead, topic_sys_flag=topic_sys_flag)
+    missing = missing_topics(topics, group, dead=dead, topic_sys_flag=topic_sys_flag)
     if missing:
-        store._check_writable()
-        store._registry.make(*missing)
+        core.check_writable()
+        topics.make(*missing)
     if dead:
         topic, queue_id, level = paths.dead_letter_topic(name), 0, 0
     else:
         topic = paths.retry_topic(name)
         queue_id = random.randrange(group.retry_queue_nums)
-        levels = len(store.config.message_delay_level.split())
+        levels = len(core.config.message_delay_level.split())
         level = min(level or _FIRST_LEVEL + max(tried, 0), levels)
     properties["DELAY"] = str(level)
     if not properties.get("ORIGIN_MESSAGE_ID", "").strip():
@@ -76,16 +77,16 @@ def send_back(
         properties["REAL_TOPIC"], properties["REAL_QID"] = topic, str(queue_id)
         topic, queue_id = SCHEDULE_TOPIC, level - 1
     done = put_again(
-        store, Place(topic, queue_id), message, properties, reconsume_times=tried + 1, wait=wait
+        core, Place(topic, queue_id), message, properties, reconsume_times=tried + 1, wait=wait
     )
     try:
-        return store._result_of(store.at(done.physical_offset))  # with the client's message id
+        return core.result_of(core.at(done.physical_offset))  # with the client's message id
     except StoreError:  # closed meanwhile; the message is stored
         return done
 
 
 def missing_topics(
-    store: MessageStore, group: GroupConfig, *, dead: bool, topic_sys_flag: int
+    topics: TopicRegistry, group: GroupConfig, *, dead: bool, topic_sys_flag: int
 ) -> list[TopicConfig]:
     """Return the topics that a message given back by a group needs, and that are not there."""
     name = group.group_name
@@ -94,4 +95,4 @@ def missing_topics(
     nums = made_queue_nums(SCHEDULE_TOPIC, 0)
     delayed = TopicConfig(SCHEDULE_TOPIC, nums, nums)
     target = TopicConfig(paths.dead_letter_topic(name), 1, 1) if dead else delayed
-    return [one for one in (retry, target) if store._registry.get(one.topic_name) is None]
+    return [one for one in (retry, target) if topics.get(one.topic_name) is None]

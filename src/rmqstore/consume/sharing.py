@@ -15,10 +15,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
-from rmqstore._core import CallLock
+from rmqstore._core import CallLock, Message
 from rmqstore.base.arguments import wrong_value
+
+if TYPE_CHECKING:
+    from rmqstore.directory.registry import TopicRegistry
 
 __all__ = ["Member", "Share", "SharedQueue", "Sharing", "allocate"]
 
@@ -79,7 +82,8 @@ class Share:
 class Sharing:
     """All shares of a store object."""
 
-    def __init__(self) -> None:
+    def __init__(self, topics: TopicRegistry) -> None:
+        self._topics = topics
         self.lock = CallLock()
         self._shares: dict[tuple[str, str], Share] = {}
         self._deleted: dict[str, int] = {}  # in a reader, by topic: the log's end at its deletion
@@ -145,14 +149,14 @@ class Sharing:
                     share.epoch += 1
                     self._wake(share)
 
-    def is_made_again(self, topic: str, store: Any, messages: Sequence[Any] = ()) -> bool:
+    def is_made_again(self, topic: str, messages: Sequence[Message] = ()) -> bool:
         """Whether a reader's owner has deleted a topic since, whose queues then begin anew.
 
         Or whether messages are of before: the reader has not seen their queue go yet.
         """
-        if store.mode != "r":
+        if not self._topics.lenient:
             return False
-        log_end = store.deleted_topics.get(topic, -1)
+        log_end = self._topics.current_deleted().get(topic, -1)
         with self.lock:
             before = self._deleted.get(topic, log_end)
             self._deleted[topic] = log_end

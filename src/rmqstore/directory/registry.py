@@ -56,7 +56,7 @@ class TopicRegistry:
     ) -> None:
         self._root = root
         self._sync_failed = sync_failed
-        self._lenient = lenient
+        self.lenient = lenient
         self._deleted_file = ConfigFile(Path(root, paths.DELETED_TOPICS), check_owned)
         self.lock = CallLock()  # held while an entry of either file is changed
         # Called under the lock with a topic's name and its new entry, ``None`` for a removed one.
@@ -75,7 +75,7 @@ class TopicRegistry:
         try:
             return load()
         except StoreCorruptError as error:
-            if not self._lenient:
+            if not self.lenient:
                 raise
             log_warning("%s", error)
             return None
@@ -90,6 +90,16 @@ class TopicRegistry:
                 self._read(self._table.reload)
             if not self._deleted_file.is_current():
                 self._read(self._load_deleted)
+
+    def refresh(self) -> None:
+        """Read both files again if they are another process's."""
+        if self.lenient:
+            self.reload()
+
+    def current_deleted(self) -> dict[str, int]:
+        """Return the deleted topics, each with the log's end at that time, as they are now."""
+        self.refresh()
+        return self.deleted
 
     def __iter__(self) -> Iterator[TopicConfig]:
         """Iterate over the entries whose names are valid for topics."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rmqstore.files import paths
 
-__all__ = ["broken_files", "broken_link", "broken_links", "files_below", "target_of"]
+__all__ = ["broken_below", "broken_link", "broken_links", "files_below", "target_of"]
 
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR)
 
@@ -44,13 +44,18 @@ def broken_links(root: str, log: Iterable[Path]) -> list[str]:
     found += _within(Path(root, paths.CONFIG), _is_json)
     found += _within(Path(root, paths.INDEX), _is_index)
     for directory in log:
-        found += broken_files(directory)
+        found += _within(directory, _is_log)
     return found
 
 
-def broken_files(directory: Path) -> Iterator[str]:
-    """Iterate over the broken links in place of files of a log or queue, as texts."""
-    return _within(directory, _is_log)
+def broken_below(root: str, names: Iterable[str]) -> Iterator[str]:
+    """Iterate over the broken links in place of topics, queues or their files, as texts."""
+    for name in names:
+        path = Path(root, name)
+        if path.is_dir():
+            yield from _within(path, _is_log)
+        else:
+            yield broken_link(path) or f"{name} was a link that led nowhere"
 
 
 def files_below(directory: Path) -> Iterator[Path]:

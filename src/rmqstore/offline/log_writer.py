@@ -40,7 +40,7 @@ class LogWriter(Closing):
 
     def __init__(self, directory: str | os.PathLike[str], config: StoreConfig) -> None:
         unindexed = config.replace(message_index_enable=False, flush_disk_type="ASYNC_FLUSH")
-        self._engine = _LogEngine(os.fspath(directory), unindexed)
+        self._engine = _log_engine(os.fspath(directory), unindexed)
 
     def append(self, table: Any) -> NDArray[np.int64]:
         """Append the rows of a table.
@@ -65,7 +65,7 @@ class LogWriter(Closing):
     @property
     def end(self) -> int:
         """Where the last record ends."""
-        return self._engine.stats()["wrote_position"]
+        return self._engine.core.stats()["wrote_position"]
 
     def record_size(self, physical_offset: int) -> int:
         """Return the bytes of the record that begins there."""
@@ -73,21 +73,20 @@ class LogWriter(Closing):
 
     def message_counts(self) -> dict[str, dict[int, int]]:
         """Return the messages of each queue, by topic and queue id."""
-        return _core.queue_ends(self._engine)
+        return _core.queue_ends(self._engine.core)
 
     def close(self) -> None:
         """Close the log."""
         self._engine.close()
 
 
-class _LogEngine(_core.Engine):
-    """An engine without dispatch: puts go to the log, and nowhere else."""
-
-    def __init__(self, directory: str, config: StoreConfig) -> None:
-        self._open(directory, "a", config, 0.0, _no_topics, log_only=True)
-
-    def _make_topic(self, topic: str) -> None:
-        self._set_topic(topic, 1)
+def _log_engine(directory: str, config: StoreConfig) -> _core.Engine:
+    """Return an engine without dispatch: puts go to the log, and nowhere else."""
+    engine = _core.Engine()
+    core = engine.core
+    core.make_topic = lambda topic: core.set_topic(topic, 1)
+    core.open(directory, "a", config, 0.0, _no_topics, log_only=True)
+    return engine
 
 
 def _no_topics() -> tuple[dict[str, int], list[str] | None]:
@@ -158,4 +157,4 @@ def seal_store(store: MessageStore, last_record: int, store_timestamp: int) -> i
     StoreError, OSError
         A file cannot be read or written.
     """
-    return _core.seal_store(store, last_record, store_timestamp)
+    return _core.seal_store(store.core, last_record, store_timestamp)

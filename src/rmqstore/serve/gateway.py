@@ -88,7 +88,7 @@ class Gateway:
         self.new_topics = NewTopics(store, self.work, self.answers, self.run)
         # Topics made by sends of producers, and by request (17).
         self.produced_topics, self.asked_topics = (
-            ProducedTopics(store._registry, self.new_topics, self.work.turns, most)
+            ProducedTopics(store.registry, self.new_topics, self.work.turns, most)
             for most in (settings.limits.topics, _ASKED_TOPICS)
         )
         # Shared by the sends of all connections, with their counts.

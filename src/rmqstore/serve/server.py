@@ -97,7 +97,7 @@ class Server(Closing):
                 ending.start()
                 ending.join()
             if hasattr(self, "store"):
-                self.store._undo_start()
+                self.store.services.abandon()
             self._release()
             raise
         self._thread = threading.Thread(target=self._run, name="rmq-serve", daemon=True)
@@ -294,7 +294,7 @@ class Server(Closing):
         """Whether retention is on, and there is a file that it could delete."""
         if self.store.config.file_reserved_time is None:
             return False
-        first, until, _ = self.store._removable_files()
+        first, until, _ = self.store.core.removable_files()
         return first < until
 
     def _warn_of_deletion(self) -> None:
@@ -324,7 +324,7 @@ class Server(Closing):
         if self._store_failed:
             return
         try:
-            self.store._check_writable()
+            self.store.core.check_writable()
         except StoreFailedError as error:
             self._store_failed = True
             _LOG.critical(

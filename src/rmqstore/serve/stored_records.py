@@ -39,12 +39,12 @@ def message_at(store: MessageStore, physical_offset: int) -> Message | None:
 
     A body may hold bytes that look like a record: it counts only if a queue has it there.
     """
-    message = record_at(store, physical_offset)
+    message = record_at(store.core, physical_offset)
     if message is None:
         return None
     topic, queue_id, offset = message.topic, message.queue_id, message.queue_offset
-    bounds = store._bounds(topic, queue_id)
+    bounds = store.core.bounds(topic, queue_id)
     if bounds is None or not bounds[0] <= offset < bounds[1]:
         return None
-    units = waiting(store, topic, queue_id, offset, offset + 1)
+    units = waiting(store.core, topic, queue_id, offset, offset + 1)
     return message if any(unit.physical_offset == physical_offset for unit in units) else None

@@ -1,4 +1,4 @@
-"""Base of a store's services: clock, housekeeping, start and stop.
+"""Base of a store's services: their order, and whose the store is.
 
 Source: ``store/DefaultMessageStore.java start``, ``shutdown``.
 """
@@ -6,18 +6,18 @@ Source: ``store/DefaultMessageStore.java start``, ``shutdown``.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Never
 
-from rmqstore import _core
+from rmqstore._core import Core
+from rmqstore.base.syncing import SyncError
 from rmqstore.errors import ForkedStoreError, StoreClosedError, StoreFailedError
 from rmqstore.files import paths
-from rmqstore.services.clock import Clock
-from rmqstore.services.housekeeping import Housekeeper
 
-__all__ = ["STORE_ENDED", "ServicedEngine"]
+__all__ = ["STORE_ENDED", "Ownership", "Service", "Services"]
 
 # After these nothing else works either, and the store's own calls raise them.
 STORE_ENDED = (StoreClosedError, StoreFailedError, ForkedStoreError)
@@ -30,63 +30,100 @@ _NAMES = {
 }
 
 
-class ServicedEngine(_core.Engine):
-    """Base of the services of a store, each of which is a class of its own.
+class Service:
+    """A part of a store that does something while it is open; each method may be left out."""
 
-    A service overrides :meth:`_start_services` and :meth:`_stop_services`, and calls the next
-    class's; ``MessageStore`` derives from all of them.
-    """
+    def start(self) -> None:
+        """Start; called in each mode, once the store is open."""
 
-    _housekeeper_made: Housekeeper | None = None
-    _served_by = 0  # the process that the services run in
-    _owned: Mapping[str, tuple[int, int] | None] = {}  # of an owner: what its names lead to
+    def save(self) -> object:
+        """Write the state in memory to the disk; called before a snapshot."""
 
-    @property
-    def clock(self) -> Clock:
-        """Clock of the store and its services."""
-        return Clock(self._now, self._move_clock)
+    def stop(self) -> None:
+        """Stop, while the store still takes messages."""
 
-    @property
-    def _housekeeper(self) -> Housekeeper:
-        """Runner of the periodic tasks; its thread starts with the first one."""
-        if self._housekeeper_made is None:
-            self._housekeeper_made = Housekeeper(self._now)
-            weakref.finalize(self, self._housekeeper_made.stop)
-        return self._housekeeper_made
+    def closed(self) -> None:
+        """Raise what could not be written; called once the store is closed."""
 
-    def _read_files(self) -> None:
-        """Read the services' files, lock held, so that a torn one is refused before any change."""
+    def abandon(self) -> None:
+        """Stop without writing anything, as far as it has started: the store is given up."""
 
-    def _start_services(self) -> None:
-        """Start the services; called in each mode, once the store is open."""
-        self._served_by = os.getpid()
 
-    def _stop_services(self) -> None:
-        """Stop the services, while the store still takes messages."""
-        if self._housekeeper_made is not None:
-            self._housekeeper_made.stop()
+class Services:
+    """The services of a store in the order in which they start; all else is in reverse."""
 
-    def _undo_start(self) -> None:
+    def __init__(self, core: Core, ownership: Ownership, *services: Service) -> None:
+        self._core = core
+        self._ownership = ownership
+        self._services = services
+
+    def start(self) -> None:
+        """Start the services."""
+        for service in self._services:
+            service.start()
+
+    def save(self) -> None:
+        """Write the services' state in memory to the disk."""
+        for service in reversed(self._services):
+            service.save()
+
+    def close(self) -> None:
+        """Stop the services, and close the store."""
+        if self._core.closed or not self._ownership.is_here():
+            self._core.close()
+            return
+        self._core.refuse_inner_close()  # before anything is stopped
+        with contextlib.suppress(StoreFailedError):  # closing reports it
+            self._ownership.check()
+        try:
+            for service in reversed(self._services):
+                service.stop()
+        finally:
+            self._core.close()
+        for service in reversed(self._services):
+            service.closed()
+
+    def abandon(self) -> None:
         """Give up a store whose start failed: nothing is written, and it does not count as closed.
 
         A store that was closed and has not changed is left closed; a killed one stays killed.
         """
-        if self._housekeeper_made is not None:
-            self._housekeeper_made.stop()
-        self._undo_opening()
+        for service in reversed(self._services):
+            service.abandon()
+        self._core.undo_opening()
 
-    def _save_services(self) -> None:
-        """Write to the disk the services' state in memory; called before a snapshot."""
 
-    def _note_names(self) -> None:
+class Ownership(Service):
+    """Whose an open store is: this process's, as long as its names lead to the owned files."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._process = 0  # that the services run in
+        # Of an owner: what its names lead to.
+        self._owned: Mapping[str, tuple[int, int] | None] = {}
+
+    def start(self) -> None:
+        """Note the process."""
+        self._process = os.getpid()
+
+    def is_here(self) -> bool:
+        """Whether the store was opened in this process; if not, locks may be held for ever."""
+        return self._process == os.getpid()
+
+    def check_here(self) -> None:
+        """Raise ``ForkedStoreError`` in a child, before a lock is taken."""
+        if not self.is_here():
+            self._core.check_open()
+
+    def note_names(self) -> None:
         """Note which directory and ``lock`` are the owner's; the core has both open and locked."""
         owned: dict[str, tuple[int, int] | None] = {}
         for name in _NAMES:
             with contextlib.suppress(OSError):  # an inaccessible path shows nothing
-                owned[name] = _identity(Path(self.path, name))
+                owned[name] = _identity(Path(self._core.path, name))
         self._owned = owned
 
-    def _check_owned(self) -> None:
+    def check(self) -> None:
         """Fail the store if its directory or ``lock`` was replaced, as the core does soon after.
 
         Raises ``StoreFailedError``. Called before files are replaced by their paths: those of
@@ -95,59 +132,18 @@ class ServicedEngine(_core.Engine):
         for name, owned in self._owned.items():
             found = owned
             with contextlib.suppress(OSError):
-                found = _identity(Path(self.path, name))
+                found = _identity(Path(self._core.path, name))
             if found is None or found != owned:
-                self._set_failed(_REMOVED, name, _NAMES[name])
-                self._check_writable()
+                self._core.set_failed(_REMOVED, name, _NAMES[name])
+                self._core.check_writable()
 
-    def _is_here(self) -> bool:
-        """Whether the store was opened in this process; if not, locks may be held for ever."""
-        return self._served_by == os.getpid()
-
-    def _check_here(self) -> None:
-        """Raise ``ForkedStoreError`` in a child, before a lock is taken."""
-        if not self._is_here():
-            self._check_open()
-
-    def _move_clock(self, millis: int) -> None:
-        self._advance_clock(millis)
-        self._clock_moved()
-
-    def _clock_moved(self) -> None:
-        """Check again for due tasks."""
-        if self._housekeeper_made is not None:
-            self._housekeeper_made.wake()
-
-    def close(self) -> None:
-        """Flush everything, close the store, and release the lock.
-
-        Messages read from it stay valid. Closing again does nothing.
-
-        Raises
-        ------
-        StoreFailedError, OSError
-            Acknowledged messages could not be flushed; ``abort`` stays, and the next opening
-            recovers.
-        ForkedStoreError
-            The store belongs to the parent process.
-        RuntimeError
-            A handler, a finalizer or an argument closes it within another call of its thread: the
-            store goes on.
-
-        Notes
-        -----
-        Source: ``store/DefaultMessageStore.java shutdown``.
-        """
-        if self.closed or not self._is_here():
-            super().close()
-            return
-        self._refuse_inner_close()  # before anything is stopped
-        with contextlib.suppress(StoreFailedError):  # closing reports it
-            self._check_owned()
-        try:
-            self._stop_services()
-        finally:
-            super().close()
+    def sync_failed(self, error: SyncError) -> Never:
+        """Fail the store, and raise the reason."""
+        core = self._core
+        path = os.path.relpath(error.filename, core.path)
+        core.set_failed(error.errno or errno.EIO, path, "cannot be forced to the disk")
+        core.check_writable()
+        raise error  # not reached: check_writable raises
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -7,15 +7,16 @@ getRuntimeInfo``, ``broker/processor/AdminBrokerProcessor.java prepareRuntimeInf
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rmqstore._core import Core
 from rmqstore.directory.layout import log_directories
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError
 from rmqstore.files import paths
-from rmqstore.services.base import ServicedEngine
 
-__all__ = ["PUT_TIME_CLASSES", "RATE_SECONDS", "FigureEngine", "disk_used_ratio"]
+__all__ = ["PUT_TIME_CLASSES", "RATE_SECONDS", "Figures", "disk_used_ratio"]
 
 PUT_TIME_CLASSES = (
     "[<=0ms]",
@@ -38,8 +39,12 @@ _WRITTEN = ("wrote_position", "flushed_position", "dispatched_position")
 _BEHIND = ("flush_behind_bytes", "dispatch_behind_bytes", "dispatch_behind_ms", "put_calls")
 
 
-class FigureEngine(ServicedEngine):
-    """Runtime statistics of a store; a base of ``MessageStore``."""
+class Figures:
+    """Runtime statistics of a store; ``log_end`` finds where a reader's log ends now."""
+
+    def __init__(self, core: Core, log_end: Callable[[Core], int]) -> None:
+        self._core = core
+        self._log_end = log_end
 
     def stats(self) -> dict[str, Any]:
         """Return positions, counters, times and rates.
@@ -82,16 +87,16 @@ class FigureEngine(ServicedEngine):
         stores that are open for writing: a reader has none.
         Source: ``store/StoreStatsService.java``.
         """
-        found: dict[str, Any] = super().stats()
-        counted = self._figures()
-        if self.mode == "r":  # nothing is behind, and where the log ends is to be looked for
-            end = self._scan_pass_end()
+        found: dict[str, Any] = dict(self._core.stats())
+        counted = self._core.figures()
+        if self._core.mode == "r":  # nothing is behind, and where the log ends is to be looked for
+            end = self._log_end(self._core)
             found.update(dict.fromkeys(_WRITTEN, end))
             found.update(dict.fromkeys(_BEHIND, 0))
         records = counted["put_records"]
         found.update(
             bootTimestamp=counted["opened_at"],
-            runtime=_runtime(self._now() - counted["opened_at"]),
+            runtime=_runtime(self._core.now() - counted["opened_at"]),
             putMessageEntireTimeMax=counted["put_most_ns"] // 1_000_000,
             putMessageTimesTotal=records,
             putMessageFailedTimes=counted["put_failed"],
@@ -109,20 +114,16 @@ class FigureEngine(ServicedEngine):
         found.update(self._disk_figures())
         return found
 
-    def _scan_pass_end(self) -> int:
-        """Return where the log ends now; overridden by a store that can be scanned."""
-        raise NotImplementedError
-
     def _earliest_time(self, first: int) -> int:
         """Return the store time of the log's first record, -1 if there is none."""
         try:
-            return self.at(first).store_timestamp
+            return self._core.at(first).store_timestamp
         except (MessageNotFoundError, StoreCorruptError, OSError):
             return -1
 
     def _disk_figures(self) -> dict[str, Any]:
         """Return how full the file systems are; of several of the log the emptiest."""
-        directories = log_directories(self.path, self.config)
+        directories = log_directories(self._core.path, self._core.config)
         ratios = [(disk_used_ratio(log), os.fspath(log)) for log in directories]
         known = [one for one in ratios if one[0] >= 0]
         ratio, log = min(known, default=(-1.0, ""))
@@ -135,7 +136,7 @@ class FigureEngine(ServicedEngine):
             }
         return {
             "commitLogDiskRatio": ratio,
-            "consumeQueueDiskRatio": disk_used_ratio(Path(self.path, paths.CONSUME_QUEUE)),
+            "consumeQueueDiskRatio": disk_used_ratio(Path(self._core.path, paths.CONSUME_QUEUE)),
             "commitLogDirCapacity": capacity,
         }
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from rmqstore._core import Message
+from rmqstore._core import Core, Message
 from rmqstore.base.warn import log_warning
 from rmqstore.errors import StoreError
-from rmqstore.services.base import ServicedEngine
 from rmqstore.services.schedule_search import Waiting, read_record, record_at, waiting
 from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC, Place
 
@@ -40,14 +39,14 @@ class HalfQueue:
     """
 
     def __init__(
-        self, store: ServicedEngine, queue_id: int, half_offset: int | None, op_offset: int | None
+        self, core: Core, queue_id: int, half_offset: int | None, op_offset: int | None
     ) -> None:
         self.queue_id = queue_id
         # Without an end, by queue offset and in its order. A damaged one is among them unless an op
         # message names it: nobody knows whether a copy of it follows.
         self.pending: dict[int, Half] = {}
         self.first = 0  # first queue offset that retention has left
-        self._store = store
+        self._core = core
         self._half_next = half_offset or 0
         self._op_next = op_offset or 0
         self._ended_ahead: set[int] = set()  # named by an op, not read yet
@@ -59,14 +58,14 @@ class HalfQueue:
 
     def read(self) -> None:
         """Read the messages stored since the last call."""
-        first, stop = self._store._bounds(HALF_TOPIC, self.queue_id) or (0, 0)
+        first, stop = self._core.bounds(HALF_TOPIC, self.queue_id) or (0, 0)
         self._pass_removed(first)
-        ops_first, ops_stop = self._store._bounds(OP_TOPIC, self.queue_id) or (0, 0)
+        ops_first, ops_stop = self._core.bounds(OP_TOPIC, self.queue_id) or (0, 0)
         start = max(self._half_next, first)
-        for unit in waiting(self._store, HALF_TOPIC, self.queue_id, start, stop):
+        for unit in waiting(self._core, HALF_TOPIC, self.queue_id, start, stop):
             offset = unit.queue_offset
             if offset not in self._known:
-                message = read_record(self._store, unit)
+                message = read_record(self._core, unit)
                 if isinstance(message, Exception):
                     self._add_damaged(offset, unit.physical_offset, message)
                 elif message is not None:
@@ -75,8 +74,8 @@ class HalfQueue:
             self._half_next = offset + 1  # an error further on enters none twice
         self._half_next = max(self._half_next, stop)
         start = max(self._op_next, ops_first)
-        for unit in waiting(self._store, OP_TOPIC, self.queue_id, start, ops_stop):
-            message = read_record(self._store, unit)
+        for unit in waiting(self._core, OP_TOPIC, self.queue_id, start, ops_stop):
+            message = read_record(self._core, unit)
             if isinstance(message, Exception):
                 self._say_damaged("a note of transactions that have ended", message)
                 named, last = [], self._half_next - 1  # it may name any so far
@@ -102,7 +101,7 @@ class HalfQueue:
             log_warning(
                 "%s: retention has removed %s half messages of %s/%s that nobody had ended, "
                 "the last at queue offset %s",
-                self._store.path, len(gone), HALF_TOPIC, self.queue_id, max(gone),
+                self._core.path, len(gone), HALF_TOPIC, self.queue_id, max(gone),
             )  # fmt: skip
 
     def _add(self, offset: int, message: Message) -> None:
@@ -129,8 +128,8 @@ class HalfQueue:
         self._enter(Half(offset, physical_offset, (offset,), damaged=True), None)
 
     def _say_damaged(self, noun: str, error: Exception) -> None:
-        if self._store.mode != "r":  # which reads anew each time, and shows it
-            log_warning("%s: %s cannot be read: %s", self._store.path, noun, error)
+        if self._core.mode != "r":  # which reads anew each time, and shows it
+            log_warning("%s: %s cannot be read: %s", self._core.path, noun, error)
 
     def _enter(self, half: Half, older: int | None) -> None:
         olds: list[int] = []
@@ -152,7 +151,7 @@ class HalfQueue:
             return offset
         newest = self.newest(offset)
         half = self.pending.get(newest)
-        message = None if half is None else record_at(self._store, half.physical_offset)
+        message = None if half is None else record_at(self._core, half.physical_offset)
         if message is None:
             return offset
         prepared = message.properties.get("TRAN_PREPARED_QUEUE_OFFSET")
@@ -161,7 +160,7 @@ class HalfQueue:
     def read_half(self, half: Half) -> Message | StoreError | OSError | None:
         """Return a half message, or why it cannot be read; ``None`` if it is gone."""
         place = Place(HALF_TOPIC, self.queue_id)
-        return read_record(self._store, Waiting(place, half.queue_offset, half.physical_offset, 0))
+        return read_record(self._core, Waiting(place, half.queue_offset, half.physical_offset, 0))
 
     def renew(self, offset: int, newer: int, physical_offset: int) -> None:
         """Note the new place of a half message that was put back."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmqstore.base.warn import log_warning
-from rmqstore.errors import ForkedStoreError, StoreClosedError, StoreFailedError
+from rmqstore.services.base import STORE_ENDED, Service
 
 __all__ = ["Housekeeper"]
 
@@ -33,7 +33,7 @@ class _Task:
     failed: str = ""  # reason of the last failure
 
 
-class Housekeeper:
+class Housekeeper(Service):
     """Runs the periodic tasks of a store, one after the other, in a thread of its own.
 
     The thread starts with the first task. It holds no reference to the store while no task runs,
@@ -96,6 +96,10 @@ class Housekeeper:
         if thread is not None and thread is not threading.current_thread():
             thread.join(_EXIT_SECONDS)
 
+    def abandon(self) -> None:
+        """Stop the thread: the store is given up."""
+        self.stop()
+
     def _time(self) -> int:
         now: Any = self._now()
         return int(now()) if now is not None else 0
@@ -116,7 +120,7 @@ class Housekeeper:
     def _run_task(self, task: _Task, method: Callable[[], object]) -> None:
         try:
             method()
-        except (StoreClosedError, StoreFailedError, ForkedStoreError):
+        except STORE_ENDED:
             pass  # the store's own calls report it
         except Exception as error:
             if task.failed != repr(error):

@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rmqstore._core import CallLock
+from rmqstore._core import CallLock, Core
 from rmqstore.base.times import TimeLike, to_millis
 from rmqstore.base.warn import log_info, log_warning
-from rmqstore.config.store_config import StoreConfig
-from rmqstore.services.base import ServicedEngine
+from rmqstore.services.base import Service
+from rmqstore.services.housekeeping import Housekeeper
 from rmqstore.types import Deleted
 
-__all__ = ["RetainingStore", "SteadyClock", "deleted_text"]
+__all__ = ["Retention", "SteadyClock", "deleted_text"]
 
 _HOUR = 3_600_000  # ms
 _FILES_A_ROUND = 10  # of the log, as in 4.9.3
@@ -84,26 +84,28 @@ def deleted_text(deleted: Deleted) -> str:
     return f"{files} of the log, physical offsets {begin} to {deleted.until}, {messages}"
 
 
-class RetainingStore(ServicedEngine):
-    """Retention of a store; a base of ``MessageStore``."""
+class Retention(Service):
+    """Retention of a store."""
 
-    _in_force: StoreConfig
-
-    def _start_services(self) -> None:
-        super()._start_services()
+    def __init__(self, core: Core, housekeeper: Housekeeper) -> None:
+        self._core = core
+        self._housekeeper = housekeeper
         self._deleting = CallLock()
         # By the first byte of a file: newest store time, and number of messages.
         self._log_contents: dict[int, tuple[int, int]] = {}
-        config = self._in_force
-        self._steady_clock = SteadyClock((config.file_reserved_time or 0) * _HOUR)
-        self._steady_clock.advance(self._now() - time.time_ns() // 1_000_000)
-        if self.mode != "r" and config.file_reserved_time is not None:
+        self._steady_clock = SteadyClock((core.config.file_reserved_time or 0) * _HOUR)
+
+    def start(self) -> None:
+        """Delete what has expired every few seconds, if anything expires."""
+        core = self._core
+        self._steady_clock.advance(core.now() - time.time_ns() // 1_000_000)
+        if core.mode != "r" and core.config.file_reserved_time is not None:
             self._housekeeper.every(
-                config.clean_resource_interval / 1000, self._clean_expired, "retention"
+                core.config.clean_resource_interval / 1000, self.clean_expired, "retention"
             )
 
-    def _advance_clock(self, millis: int) -> None:
-        super()._advance_clock(millis)
+    def advance_clock(self, millis: int) -> None:
+        """Put the clock of ages forward, or back."""
         self._steady_clock.advance(millis)
 
     def delete_expired(self, *, before: TimeLike | None = None, dry_run: bool = False) -> Deleted:
@@ -143,10 +145,10 @@ class RetainingStore(ServicedEngine):
         Source: ``store/CommitLog.java deleteExpiredFile``.
         """
         if dry_run:
-            self._check_open()
+            self._core.check_open()
         else:
-            self._check_writable()
-        reserved = self._in_force.file_reserved_time
+            self._core.check_writable()
+        reserved = self._core.config.file_reserved_time
         if before is not None:
             limit = to_millis(before, name="before")
         elif reserved is not None:
@@ -191,19 +193,19 @@ class RetainingStore(ServicedEngine):
         Source: ``store/DefaultMessageStore.java cleanUnusedTopic``, ``cleanExpiredConsumerQueue``.
         """
         if dry_run:
-            self._check_open()
+            self._core.check_open()
         else:
-            self._check_writable()
+            self._core.check_writable()
         with self._deleting:
-            return self._unused_topics(not dry_run)
+            return self._core.unused_topics(not dry_run)
 
-    def _clean_expired(self) -> None:
+    def clean_expired(self) -> None:
         """Delete what has expired; called every few seconds."""
-        config = self._in_force
+        config = self._core.config
         reserved = config.file_reserved_time
-        use = max(self._disk_use())
+        use = max(self._core.disk_use())
         forced = self._deletion_is_forced(use)
-        hour = time.localtime(self._now() / 1000).tm_hour
+        hour = time.localtime(self._core.now() / 1000).tm_hour
         due = hour in {int(each) for each in config.delete_when.split(";") if each.strip()}
         if reserved is None or not (due or forced or use > config.disk_max_used_space_ratio):
             return
@@ -217,19 +219,19 @@ class RetainingStore(ServicedEngine):
 
     def _deletion_is_forced(self, use: int) -> bool:
         """Whether the disk is so full that messages which are not yet old have to go."""
-        config = self._in_force
+        config = self._core.config
         return config.clean_file_forcibly_enable and use > config.disk_space_clean_forcibly_ratio
 
     def _delete_slowly(self, chosen: list[_LogFile], expired: int) -> None:
         """Delete files one after the other; behind those expired only while the disk is full."""
-        pause = self._in_force.delete_commit_log_files_interval / 1000
+        pause = self._core.config.delete_commit_log_files_interval / 1000
         old = Deleted()
         done = 0
         try:
             for number, file in enumerate(chosen):
                 if number:
                     time.sleep(pause)
-                if number >= expired and not self._deletion_is_forced(max(self._disk_use())):
+                if number >= expired and not self._deletion_is_forced(max(self._core.disk_use())):
                     break
                 one = self._delete([file], dry_run=False, dangling=False)
                 done += one.files
@@ -244,42 +246,42 @@ class RetainingStore(ServicedEngine):
                     log_warning(
                         "%s: messages up to offset %d were deleted before they were old enough, as "
                         "a disk is more than %d %% full",
-                        self.path,
+                        self._core.path,
                         one.until,
-                        self._in_force.disk_space_clean_forcibly_ratio,
+                        self._core.config.disk_space_clean_forcibly_ratio,
                     )
         finally:
             if old.files:
                 log_info(
                     "%s: retention deleted %s: older than %d h",
-                    self.path,
+                    self._core.path,
                     deleted_text(old),
-                    self._in_force.file_reserved_time,
+                    self._core.config.file_reserved_time,
                 )
         if done:
-            self._remove_dangling()
-            unused = self._unused_topics(True)
+            self._core.remove_dangling()
+            unused = self._core.unused_topics(True)
             if unused:
                 log_info(
                     "%s: retention removed the empty queues of topics that topics.json does not "
                     "name: %s",
-                    self.path,
+                    self._core.path,
                     ", ".join(unused),
                 )
 
     def _delete(self, chosen: list[_LogFile], *, dry_run: bool, dangling: bool = True) -> Deleted:
         """Delete the first files of the log, and with ``dangling`` what pointed into them."""
-        first, _, size = self._removable_files()
+        first, _, size = self._core.removable_files()
         until = chosen[-1].start + size if chosen else first
-        queues = self._emptied_queues(until) if chosen else 0
+        queues = self._core.emptied_queues(until) if chosen else 0
         count = len(chosen)
         if not dry_run:
             if chosen:
-                count = self._remove_log_files(until)
+                count = self._core.remove_log_files(until)
                 until = first + count * size
             if dangling:
-                self._remove_dangling()
-                self._unused_topics(True)
+                self._core.remove_dangling()
+                self._core.unused_topics(True)
         return Deleted(
             files=count,
             bytes=count * size,
@@ -290,16 +292,16 @@ class RetainingStore(ServicedEngine):
 
     def _expired(self, limit: int | None, most: int | None = None) -> list[_LogFile]:
         """Return the first files whose newest message is older than ``limit``; None: any age."""
-        first, stop, size = self._removable_files()
+        first, stop, size = self._core.removable_files()
         for start in list(self._log_contents):
             if start < first:
                 self._log_contents.pop(start, None)
         found: list[_LogFile] = []
-        by_mtime = self._in_force.retention_clock == "mtime"
+        by_mtime = self._core.config.retention_clock == "mtime"
         for start in range(first, stop, size):
             if len(found) == most:
                 break
-            if limit is not None and by_mtime and self._log_changed_at(start) >= limit:
+            if limit is not None and by_mtime and self._core.log_changed_at(start) >= limit:
                 break
             newest, messages = self._content(start)
             if limit is not None and not by_mtime and newest >= limit:
@@ -314,8 +316,8 @@ class RetainingStore(ServicedEngine):
         """
         known = self._log_contents.get(start)
         if known is None:
-            newest, messages, whole = self._log_content(start)
+            newest, messages, whole = self._core.log_content(start)
             if not whole or not messages:
-                newest = max(newest, self._log_changed_at(start))
+                newest = max(newest, self._core.log_changed_at(start))
             known = self._log_contents[start] = newest, messages
         return known

@@ -13,14 +13,13 @@ import time
 import weakref
 from collections.abc import Iterable
 from itertools import chain, islice
-from typing import Never
 
-from rmqstore._core import CallLock
+from rmqstore._core import CallLock, Core
 from rmqstore.base.syncing import SyncError
 from rmqstore.base.warn import log_warning
 from rmqstore.brokerfiles.delays import DelayTable
 from rmqstore.errors import PutError, StoreError
-from rmqstore.services.base import STORE_ENDED, ServicedEngine
+from rmqstore.services.base import STORE_ENDED, Ownership, Service
 from rmqstore.services.delay_level import DelayLevel
 from rmqstore.services.schedule_search import (
     Waiting,
@@ -39,7 +38,7 @@ from rmqstore.services.stored import (
 )
 from rmqstore.types import Delayed, PutStatus
 
-__all__ = ["ScheduleEngine"]
+__all__ = ["Schedule"]
 
 _BATCH = 256  # messages of a level, until the other levels have their turn
 _SHORTEST_SLEEP, _LONGEST_SLEEP = 0.02, 1.0  # seconds
@@ -83,43 +82,38 @@ class _Sleep:
             thread.join(_EXIT_SECONDS)
 
 
-class ScheduleEngine(ServicedEngine):
-    """Delivery of delayed messages; a base of ``MessageStore``.
+class Schedule(Service):
+    """Delivery of delayed messages.
 
     The service has a thread from the first delayed message on, or from an opening that finds some
     waiting; a store without delays has none.
     """
 
-    _delay_sleep: _Sleep | None = None
-    _delay_table: DelayTable | None = None
-    _delay_levels: dict[int, DelayLevel] | None = None
-    _delays_saved_at = 0
-
-    def _sync_failed(self, error: SyncError) -> Never:
-        """Fail the store, and raise the reason."""
-        raise NotImplementedError
+    def __init__(self, core: Core, ownership: Ownership) -> None:
+        self._core = core
+        self._ownership = ownership
+        self._lock = CallLock(again=True)
+        self._sleep: _Sleep | None = None
+        self._table: DelayTable | None = None
+        self.levels: dict[int, DelayLevel] | None = None  # by number, from 1 on; not of a reader
+        self._saved_at = 0
 
     # Start and end
 
-    def _read_files(self) -> None:
+    def read_files(self) -> None:
         """Read how far delivery had come."""
-        super()._read_files()
-        self._delay_table = DelayTable.load(self.path, self._check_owned)
+        self._table = DelayTable.load(self._core.path, self._ownership.check)
 
-    def _start_services(self) -> None:
+    def start(self) -> None:
         """Resume delivery."""
-        super()._start_services()
-        self._delay_lock = CallLock(again=True)
-        if self.mode == "r":
+        if self._core.mode == "r":
             return
-        self._delay_sleep = _Sleep()
-        weakref.finalize(self, self._delay_sleep.stop)
-        table = self._delay_table
+        self._sleep = _Sleep()
+        weakref.finalize(self, self._sleep.stop)
+        table = self._table
         assert table is not None
-        levels = self._delay_levels = {
-            number: DelayLevel(number, millis)
-            for number, millis in enumerate(level_millis(self._config.message_delay_level), 1)
-        }
+        delays = enumerate(self._level_millis(), 1)
+        levels = self.levels = {number: DelayLevel(number, millis) for number, millis in delays}
         queues = self._schedule_queues()
         self._correct_times(levels, queues)
         pending = False
@@ -128,38 +122,41 @@ class ScheduleEngine(ServicedEngine):
             if level is None:
                 log_warning(
                     "%s: messages of delay level %s wait for a message_delay_level that has it",
-                    self.path, number,
+                    self._core.path, number,
                 )  # fmt: skip
                 continue
             level.offset = min(max(table.offsets.get(number, 0), first), stop)
             pending = pending or level.offset < stop
         if pending:
             self._skip_delivered(levels)
-            self._begin_schedule()
+            self.begin()
+
+    def _level_millis(self) -> list[int]:
+        return level_millis(self._core.config.message_delay_level)
 
     def _skip_delivered(self, levels: dict[int, DelayLevel]) -> None:
         """Find messages that were delivered already, and log them."""
         starts = {level.number: level.offset for level in levels.values()}
         # Delivered messages were due by the time of a record, though the clock may be behind it.
-        now = max(self._now(), self._newest_store_time())
-        found = find_delivered(self, level_millis(self._config.message_delay_level), starts, now)
+        now = max(self._core.now(), self._core.newest_store_time())
+        found = find_delivered(self._core, self._level_millis(), starts, now)
         for number, offsets in found.items():
             levels[number].delivered = offsets
             log_warning(
                 "%s: %s messages of delay level %s were delivered after delayOffset.json was "
                 "written, and are not delivered again",
-                self.path, len(offsets), number,
+                self._core.path, len(offsets), number,
             )  # fmt: skip
 
-    def _begin_schedule(self) -> None:
+    def begin(self) -> None:
         """Start the thread if there is none; called by the core for the first delayed message."""
-        sleep = self._delay_sleep
+        sleep = self._sleep
         if sleep is None:  # still opening: it starts with the services
             return
         with sleep.lock:
             if sleep.thread is not None or sleep.stopping:
                 return
-            self._delays_saved_at = self._now()
+            self._saved_at = self._core.now()
             atexit.register(sleep.stop)
             sleep.thread = threading.Thread(
                 target=_deliver_until_stopped,
@@ -169,57 +166,47 @@ class ScheduleEngine(ServicedEngine):
             )
             sleep.thread.start()
 
-    def _stop_services(self) -> None:
+    def stop(self) -> None:
         """Stop delivering, and write the progress."""
-        if self._delay_sleep is not None:
-            self._delay_sleep.stop()
+        if self._sleep is not None:
+            self._sleep.stop()
             with contextlib.suppress(*STORE_ENDED):
                 try:
-                    self._save_delays()
+                    self.save()
                 except OSError as error:
                     # Found again by the records in the real topics.
-                    log_warning("%s: delayOffset.json cannot be written: %s", self.path, error)
-        super()._stop_services()
+                    log_warning(
+                        "%s: delayOffset.json cannot be written: %s", self._core.path, error
+                    )
 
-    def _undo_start(self) -> None:
-        if self._delay_sleep is not None:
-            self._delay_sleep.stop()
-        super()._undo_start()
+    def abandon(self) -> None:
+        """Stop delivering: the store is given up."""
+        if self._sleep is not None:
+            self._sleep.stop()
 
-    def _save_services(self) -> None:
-        """Write the progress of delivery."""
-        self._save_delays()
-        super()._save_services()
-
-    def _advance_clock(self, millis: int) -> None:
-        """Put the clock forward or back; waiting messages are checked before and after."""
-        self._note_clock()
-        super()._advance_clock(millis)
-        self._note_clock()
-
-    def _note_clock(self) -> None:
+    def note_clock(self) -> None:
         """Note of each level whether the clock has gone back since its newest message."""
-        if self._delay_sleep is None or self._delay_sleep.thread is None:
+        if self._sleep is None or self._sleep.thread is None:
             return
-        with self._delay_lock:
-            for level in (self._delay_levels or {}).values():
-                stop = (self._bounds(SCHEDULE_TOPIC, level.queue_id) or (0, 0))[1]
+        with self._lock:
+            for level in (self.levels or {}).values():
+                stop = (self._core.bounds(SCHEDULE_TOPIC, level.queue_id) or (0, 0))[1]
                 if level.offset < stop:
                     self._note_newest(level, stop)
 
     def _note_newest(self, level: DelayLevel, stop: int) -> None:
-        for unit in waiting(self, SCHEDULE_TOPIC, level.queue_id, stop - 1, stop):
-            level.note_clock(due_of(self, unit, level.millis), self._now(), stop)
+        for unit in waiting(self._core, SCHEDULE_TOPIC, level.queue_id, stop - 1, stop):
+            level.note_clock(due_of(self._core, unit, level.millis), self._core.now(), stop)
 
-    def _clock_moved(self) -> None:
-        super()._clock_moved()
-        if self._delay_sleep is not None:
-            self._delay_sleep.wake()
+    def wake(self) -> None:
+        """Check again for due messages: the clock was moved."""
+        if self._sleep is not None:
+            self._sleep.wake()
 
     def _schedule_queues(self) -> dict[int, tuple[int, int]]:
         """Return the bounds of each level's queue, by level."""
-        queues = self._queue_files().get(SCHEDULE_TOPIC, [])
-        return {i + 1: self._bounds(SCHEDULE_TOPIC, i) or (0, 0) for i in queues}
+        queues = self._core.queue_files().get(SCHEDULE_TOPIC, [])
+        return {i + 1: self._core.bounds(SCHEDULE_TOPIC, i) or (0, 0) for i in queues}
 
     def _correct_times(
         self, levels: dict[int, DelayLevel], queues: dict[int, tuple[int, int]]
@@ -230,39 +217,41 @@ class ScheduleEngine(ServicedEngine):
             try:
                 for start in range(first, stop, 1 << 16):
                     count = min(stop - start, 1 << 16)
-                    for offset in self._forgotten_delays(number - 1, start, count):
-                        for unit in waiting(self, SCHEDULE_TOPIC, number - 1, offset, offset + 1):
-                            if due := due_of(self, unit, millis):
-                                self._set_tags_code(number - 1, offset, due)
+                    for offset in self._core.forgotten_delays(number - 1, start, count):
+                        for unit in waiting(
+                            self._core, SCHEDULE_TOPIC, number - 1, offset, offset + 1
+                        ):
+                            if due := due_of(self._core, unit, millis):
+                                self._core.set_tags_code(number - 1, offset, due)
             except STORE_ENDED:
                 raise
             except (StoreError, OSError) as error:
                 log_warning(
                     "%s: delivery times of delay level %s are left as they are: %s",
-                    self.path, number, error,
+                    self._core.path, number, error,
                 )  # fmt: skip
 
     # Deliver
 
-    def _deliver_due(self) -> float:
+    def deliver_due(self) -> float:
         """Deliver what is due; return the seconds until something may be due again."""
-        levels = self._delay_levels
+        levels = self.levels
         assert levels is not None
-        assert self._delay_sleep is not None
+        assert self._sleep is not None
         sleep = max(_SHORTEST_SLEEP, (min(one.millis for one in levels.values()) - _MARGIN) / 1000)
         sleep = min(sleep, _LONGEST_SLEEP)
         busy = list(levels.values())
         while busy:
             again = []
             for level in busy:
-                if self._delay_sleep.stopping:
+                if self._sleep.stopping:
                     return 0.0
-                with self._delay_lock:
+                with self._lock:
                     due = self._deliver_level_safely(level)
                 if due == 0:
                     again.append(level)
                 elif due is not None:
-                    sleep = min(sleep, max(0.0, (due - self._now()) / 1000))
+                    sleep = min(sleep, max(0.0, (due - self._core.now()) / 1000))
             busy = again
             self._save_delays_in_time()
         failing = any(level.failing for level in levels.values())
@@ -278,7 +267,7 @@ class ScheduleEngine(ServicedEngine):
             if not level.failing:
                 log_warning(
                     "%s: delay level %s waits, and will be tried again: %s",
-                    self.path, level.number, error,
+                    self._core.path, level.number, error,
                 )  # fmt: skip
             level.failing = True
             return None
@@ -290,12 +279,12 @@ class ScheduleEngine(ServicedEngine):
 
         A message that cannot be delivered is left and tried again; delivery goes on behind it.
         """
-        first, stop = self._bounds(SCHEDULE_TOPIC, level.queue_id) or (0, 0)
+        first, stop = self._core.bounds(SCHEDULE_TOPIC, level.queue_id) or (0, 0)
         self._retry_failed(level, first)
         if not first <= level.offset <= stop:
             log_warning(
                 "%s: delay level %s goes on at %s, not at %s: its queue has %s to %s",
-                self.path, level.number, min(max(level.offset, first), stop), level.offset,
+                self._core.path, level.number, min(max(level.offset, first), stop), level.offset,
                 first, stop,
             )  # fmt: skip
             level.offset = min(max(level.offset, first), stop)
@@ -303,10 +292,10 @@ class ScheduleEngine(ServicedEngine):
             return None
         self._note_newest(level, stop)
         end = min(stop, level.offset + _BATCH)
-        for unit in waiting(self, SCHEDULE_TOPIC, level.queue_id, level.offset, end):
+        for unit in waiting(self._core, SCHEDULE_TOPIC, level.queue_id, level.offset, end):
             if unit.queue_offset not in level.delivered:
-                due = due_of(self, unit, level.millis)
-                now = self._now()
+                due = due_of(self._core, unit, level.millis)
+                now = self._core.now()
                 level.note_clock(due, now, stop)
                 due = level.latest(unit.queue_offset, due)
                 level.offset = unit.queue_offset
@@ -331,7 +320,7 @@ class ScheduleEngine(ServicedEngine):
                 log_warning(
                     "%s: the message of delay level %s at queue offset %s cannot be delivered, "
                     "and will be tried again: %s",
-                    self.path, level.number, unit.queue_offset, error,
+                    self._core.path, level.number, unit.queue_offset, error,
                 )  # fmt: skip
             # To the end: with very many, each has its turn.
             level.failed.pop(unit.queue_offset, None)
@@ -352,7 +341,7 @@ class ScheduleEngine(ServicedEngine):
 
     def _deliver(self, level: DelayLevel, unit: Waiting) -> None:
         """Store a due message in its real topic; discard a half one, as 4.9.3 does."""
-        message = read_record(self, unit)
+        message = read_record(self._core, unit)
         if message is None:
             return  # removed, as 4.9.3 passes it over
         if isinstance(message, Exception):
@@ -365,53 +354,53 @@ class ScheduleEngine(ServicedEngine):
         if place.topic in (HALF_TOPIC, SCHEDULE_TOPIC):
             log_warning(
                 "%s: the message of delay level %s at %s is discarded: it is for %s",
-                self.path, level.number, message.physical_offset, place.topic,
+                self._core.path, level.number, message.physical_offset, place.topic,
             )  # fmt: skip
             return
-        put_again(self, place, message, properties)
+        put_again(self._core, place, message, properties)
 
     # Progress
 
     def _save_delays_in_time(self) -> None:
         """Write delayOffset.json if it is due."""
-        now = self._now()
-        since = now - self._delays_saved_at
-        stepped = any(level.steps for level in (self._delay_levels or {}).values())
-        if 0 <= since < self._config.flush_delay_offset_interval and not stepped:
+        now = self._core.now()
+        since = now - self._saved_at
+        stepped = any(level.steps for level in (self.levels or {}).values())
+        if 0 <= since < self._core.config.flush_delay_offset_interval and not stepped:
             return
-        self._delays_saved_at = now
+        self._saved_at = now
         try:
-            self._save_delays()
+            self.save()
         except OSError as error:
-            log_warning("%s: delayOffset.json will be written later: %s", self.path, error)
+            log_warning("%s: delayOffset.json will be written later: %s", self._core.path, error)
 
-    def _save_delays(self) -> None:
+    def save(self) -> None:
         """Write delayOffset.json if something was delivered; never ahead of the log's disk."""
-        table, levels = self._delay_table, self._delay_levels
+        table, levels = self._table, self.levels
         if table is None or levels is None:
             return
-        with self._delay_lock:
+        with self._lock:
             offsets = {n: one.begin for n, one in levels.items() if one.begin}
             unchanged = all(table.offsets.get(n) == offset for n, offset in offsets.items())
             if unchanged:
                 return
-            self._flush_log()
+            self._core.flush_log()
             before = dict(table.offsets)
             table.offsets.update(offsets)
             try:
                 table.save()
             except SyncError as error:
-                self._sync_failed(error)
+                self._ownership.sync_failed(error)
             except BaseException:
                 table.offsets = before
                 raise
 
-    def _delay_progress(self) -> dict[int, tuple[int, int]]:
+    def progress(self) -> dict[int, tuple[int, int]]:
         """Return for each level the next offset to deliver, and its queue's end."""
-        if self._delay_levels is None:
-            offsets = DelayTable.load(self.path).offsets
+        if self.levels is None:
+            offsets = DelayTable.load(self._core.path).offsets
         else:
-            offsets = {number: one.offset for number, one in self._delay_levels.items()}
+            offsets = {number: one.offset for number, one in self.levels.items()}
         return {
             number: (min(max(offsets.get(number, 0), first), stop), stop)
             for number, (first, stop) in self._schedule_queues().items()
@@ -441,28 +430,28 @@ class ScheduleEngine(ServicedEngine):
 
         Source: ``store/schedule/ScheduleMessageService.java``.
         """
-        self._check_open()
-        millis = level_millis(self._config.message_delay_level)
-        with self._delay_lock:
-            progress = self._delay_progress()
-            if self._delay_levels is None:
+        self._core.check_open()
+        millis = self._level_millis()
+        with self._lock:
+            progress = self.progress()
+            if self.levels is None:
                 starts = {n: start for n, (start, _) in progress.items() if n <= len(millis)}
-                gone = find_delivered(self, millis, starts, self._now())
+                gone = find_delivered(self._core, millis, starts, self._core.now())
                 failed: dict[int, dict[int, tuple[Waiting, str]]] = {}
             else:
-                gone = {n: set(one.delivered) for n, one in self._delay_levels.items()}
-                failed = {n: dict(one.failed) for n, one in self._delay_levels.items()}
+                gone = {n: set(one.delivered) for n, one in self.levels.items()}
+                failed = {n: dict(one.failed) for n, one in self.levels.items()}
         found: list[Delayed] = []
         for number, (start, stop) in progress.items():
             delay = millis[number - 1] if number <= len(millis) else None
             skipped = gone.get(number, ())
             why = failed.get(number, {})
             held = [unit for unit, _ in why.values() if start > unit.queue_offset]
-            units: Iterable[Waiting] = waiting(self, SCHEDULE_TOPIC, number - 1, start, stop)
+            units: Iterable[Waiting] = waiting(self._core, SCHEDULE_TOPIC, number - 1, start, stop)
             for unit in chain(held, units):
                 if unit.queue_offset in skipped:
                     continue
-                message = read_record(self, unit)
+                message = read_record(self._core, unit)
                 if message is None:
                     continue
                 error = why[unit.queue_offset][1] if unit.queue_offset in why else None
@@ -471,28 +460,28 @@ class ScheduleEngine(ServicedEngine):
                     error = str(message)
                 else:
                     real = real_message(message, real_place(message.properties))
-                due = due_of(self, unit, delay)
+                due = due_of(self._core, unit, delay)
                 at = unit.physical_offset if real is None else real.physical_offset
                 found.append(Delayed(real, number, due, error, unit.queue_offset, at))
         found.sort(key=lambda one: (one.due, one.physical_offset))
         return found
 
 
-def _deliver_until_stopped(reference: weakref.ref[ScheduleEngine], sleep: _Sleep) -> None:
+def _deliver_until_stopped(reference: weakref.ref[Schedule], sleep: _Sleep) -> None:
     """Deliver what is due until the store is gone or closed; the service's thread."""
     while True:
-        store = reference()
-        if store is None or sleep.stopping:
+        schedule = reference()
+        if schedule is None or sleep.stopping:
             return
         sleep.woken = False
         try:
-            seconds = store._deliver_due()
+            seconds = schedule.deliver_due()
         except STORE_ENDED:
             return  # the store's own calls report it
         except Exception as error:
             log_warning("delivery of delayed messages failed, and will be tried again: %s", error)
             seconds = _AGAIN_SECONDS
-        del store
+        del schedule
         with sleep.lock:
             if sleep.stopping:
                 return

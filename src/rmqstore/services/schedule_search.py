@@ -17,11 +17,11 @@ from itertools import chain
 from typing import NamedTuple
 
 from rmqstore import _core
-from rmqstore._core import Message
+from rmqstore._core import Core, Message
 from rmqstore.base.arrays import BLANK_SIZE
 from rmqstore.base.warn import log_warning
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
-from rmqstore.services.base import STORE_ENDED, ServicedEngine
+from rmqstore.services.base import STORE_ENDED
 from rmqstore.services.stored import SCHEDULE_TOPIC, Place, identity, real_place
 
 __all__ = [
@@ -84,39 +84,39 @@ def level_millis(levels: str) -> list[int]:
     return [int(text[:-1]) * _UNITS[text[-1]] for text in levels.split()]
 
 
-def record_at(store: ServicedEngine, physical_offset: int) -> Message | None:
+def record_at(core: Core, physical_offset: int) -> Message | None:
     """Return a message by its place in the log, ``None`` if it is gone or damaged."""
     try:
-        return store.at(physical_offset)
+        return core.at(physical_offset)
     except (MessageNotFoundError, StoreCorruptError, ValueError, OSError):
         return None
 
 
-def read_record(store: ServicedEngine, unit: Waiting) -> Message | StoreError | OSError | None:
+def read_record(core: Core, unit: Waiting) -> Message | StoreError | OSError | None:
     """Return the message of a unit, or why it cannot be read.
 
     ``None`` if it is gone: retention has removed it, or an owner that recovers will.
     """
     try:
         if unit.physical_offset >= 0:
-            message = store.at(unit.physical_offset)
+            message = core.at(unit.physical_offset)
             if (message.topic, message.queue_id) == unit.place \
                     and message.queue_offset == unit.queue_offset:  # fmt: skip
                 return message
         # The unit is damaged: the queue reports it, or has it again.
-        found = store.get(*unit.place, unit.queue_offset, 1).messages
+        found = core.get(*unit.place, unit.queue_offset, 1).messages
     except MessageNotFoundError as error:
-        first, last, _ = store._removable_files()
+        first, last, _ = core.removable_files()
         at = unit.physical_offset
         # The end of the log may be a recovery's, of which a reader sees that it will be cut.
-        there = first <= at and (store.mode != "r" or at < last)
+        there = first <= at and (core.mode != "r" or at < last)
         return error if there else None
     except (StoreCorruptError, OSError) as error:
         return error
     return found[0] if found and found[0].queue_offset == unit.queue_offset else None
 
 
-def due_of(store: ServicedEngine, unit: Waiting, millis: int | None) -> int:
+def due_of(core: Core, unit: Waiting, millis: int | None) -> int:
     """Return when a message is due; ``millis`` is its level's delay, ``None`` if it has none.
 
     A tags code that is no time, as a recovery of 4.9.3 leaves, is replaced by the store time and
@@ -124,23 +124,21 @@ def due_of(store: ServicedEngine, unit: Waiting, millis: int | None) -> int:
     """
     if unit.tags_code >= _EARLIEST:
         return unit.tags_code
-    message = read_record(store, unit)
+    message = read_record(core, unit)
     if not isinstance(message, Message):
         return 0
     return message.store_timestamp + (_UNKNOWN_LEVEL if millis is None else millis)
 
 
-def waiting(
-    store: ServicedEngine, topic: str, queue_id: int, start: int, stop: int
-) -> Iterator[Waiting]:
+def waiting(core: Core, topic: str, queue_id: int, start: int, stop: int) -> Iterator[Waiting]:
     """Yield the units of a queue but blank ones, chunk by chunk; it ends early where removed."""
     place = Place(topic, queue_id)
     tries = 0
     while start < stop:
         try:
-            chunk = bytes(store._units(topic, queue_id, start, min(stop, start + _CHUNK)))
+            chunk = bytes(core.units(topic, queue_id, start, min(stop, start + _CHUNK)))
         except (StoreError, FileNotFoundError) as error:
-            low, _ = store._bounds(topic, queue_id) or (0, 0)
+            low, _ = core.bounds(topic, queue_id) or (0, 0)
             if low <= start:
                 tries += 1
                 if tries == _TRIES or not isinstance(error, FileNotFoundError):
@@ -159,9 +157,7 @@ def waiting(
             start += 1
 
 
-def first_behind(
-    store: ServicedEngine, place: Place, bounds: tuple[int, int], physical_offset: int
-) -> int:
+def first_behind(core: Core, place: Place, bounds: tuple[int, int], physical_offset: int) -> int:
     """Return the first queue offset within bounds whose record lies behind a place in the log.
 
     Unlike a search by time this holds however the clock has stepped.
@@ -169,7 +165,7 @@ def first_behind(
     low, high = bounds
     while low < high:
         middle = (low + high) // 2
-        units = waiting(store, *place, middle, high)
+        units = waiting(core, *place, middle, high)
         unit = next((one for one in units if one.physical_offset >= 0), None)
         if unit is None or unit.physical_offset > physical_offset:
             high = middle
@@ -179,7 +175,7 @@ def first_behind(
 
 
 def find_delivered(
-    store: ServicedEngine, levels: Sequence[int], offsets: Mapping[int, int], now: int
+    core: Core, levels: Sequence[int], offsets: Mapping[int, int], now: int
 ) -> dict[int, set[int]]:
     """Find the messages behind the given offsets that were delivered all the same.
 
@@ -195,14 +191,14 @@ def find_delivered(
         # delivered.
         for level, start in starts.items():
             try:
-                asked[level] = _gather(store, level, start, (levels[level - 1], now), sought)
+                asked[level] = _gather(core, level, start, (levels[level - 1], now), sought)
             except STORE_ENDED:
                 raise
             except (StoreError, OSError) as error:
                 asked[level] = start, False
                 log_warning(
                     "%s: messages of delay level %s that were delivered may be delivered again: %s",
-                    store.path, level, error,
+                    core.path, level, error,
                 )  # fmt: skip
         delivered: set[int] = set()  # levels
         # In the real queues, due messages are looked for among those stored since the earliest of
@@ -211,7 +207,7 @@ def find_delivered(
         # looked at too, or from where the index knows it, and the last ones of the queue.
         for place, one in sought.items():
             try:
-                for level, offset in _search(store, place, one):
+                for level, offset in _search(core, place, one):
                     found.setdefault(level, set()).add(offset)
                     delivered.add(level)
             except STORE_ENDED:
@@ -220,7 +216,7 @@ def find_delivered(
                 log_warning(
                     "%s: queue %s of %s cannot be searched for messages that were delivered, "
                     "which may be delivered again: %s",
-                    store.path, place.queue_id, place.topic, error,
+                    core.path, place.queue_id, place.topic, error,
                 )  # fmt: skip
         # Delivery goes in order, but for messages that failed: behind very many undelivered ones
         # none was delivered.
@@ -231,7 +227,7 @@ def find_delivered(
 
 
 def _gather(
-    store: ServicedEngine,
+    core: Core,
     level: int,
     start: int,
     times: tuple[int, int],
@@ -242,14 +238,14 @@ def _gather(
     ``times``: the level's delay, and now.
     """
     millis, now = times
-    stop = (store._bounds(SCHEDULE_TOPIC, level - 1) or (0, 0))[1]
+    stop = (core.bounds(SCHEDULE_TOPIC, level - 1) or (0, 0))[1]
     ahead = asked = known = False  # not due any more; the first of those is known by the index
-    for count, unit in enumerate(waiting(store, SCHEDULE_TOPIC, level - 1, start, stop)):
+    for count, unit in enumerate(waiting(core, SCHEDULE_TOPIC, level - 1, start, stop)):
         if count >= _MOST:
             return unit.queue_offset, True
-        due = due_of(store, unit, millis)
+        due = due_of(core, unit, millis)
         ahead = ahead or due > now
-        message = record_at(store, unit.physical_offset)
+        message = record_at(core, unit.physical_offset)
         if message is None:
             continue
         properties = message.properties
@@ -259,7 +255,7 @@ def _gather(
         one = sought.get(place) or _Sought(due)
         behind = one.behind.get((level, ahead))
         if behind is None or known:
-            indexed = _indexed_at(store, message, properties, place)
+            indexed = _indexed_at(core, message, properties, place)
             if known and indexed is None and message.uniq_key is not None:
                 return unit.queue_offset, False
             if behind is None:
@@ -270,7 +266,7 @@ def _gather(
         if ahead and not asked:
             asked, known = True, indexed is not None
             probe = _Sought(_NEVER, {(level, True): behind}, {same: [candidate]}, {code})
-            if not known and not any(_search(store, place, probe)):
+            if not known and not any(_search(core, place, probe)):
                 return unit.queue_offset, False
         sought[place] = one
         one.due = min(one.due, message.store_timestamp if ahead else due)
@@ -281,14 +277,14 @@ def _gather(
 
 
 def _indexed_at(
-    store: ServicedEngine, message: Message, properties: dict[str, str], place: Place
+    core: Core, message: Message, properties: dict[str, str], place: Place
 ) -> int | None:
     """Return where the index has the first record made of a delayed message."""
     key = message.uniq_key
     if key is None:
         return None
     try:
-        hits = store.query(place.topic, key, index_only=True)
+        hits = core.query(place.topic, key, index_only=True)
     except StoreCorruptError:
         return None
     wanted = identity(message, properties)
@@ -304,23 +300,23 @@ def _indexed_at(
     )
 
 
-def _search(store: ServicedEngine, place: Place, sought: _Sought) -> Iterator[tuple[int, int]]:
+def _search(core: Core, place: Place, sought: _Sought) -> Iterator[tuple[int, int]]:
     """Go through a real queue, and yield level and queue offset of its delivered messages."""
-    bounds = store._bounds(*place)
+    bounds = core.bounds(*place)
     if bounds is None or bounds[0] >= bounds[1]:
         return
-    starts = sorted(first_behind(store, place, bounds, one) for one in sought.behind.values())
+    starts = sorted(first_behind(core, place, bounds, one) for one in sought.behind.values())
     try:
-        begin = store._first_after(*place, max(0, sought.due - 1), None)
+        begin = core.first_after(*place, max(0, sought.due - 1), None)
     except (StoreCorruptError, OSError) as error:
         log_warning(
             "%s: the search for delivered messages passes over damage in queue %s of %s: %s",
-            store.path, place.queue_id, place.topic, error,
+            core.path, place.queue_id, place.topic, error,
         )  # fmt: skip
         begin = bounds[0]
     # One that had failed may be known behind others that were delivered before it.
     first = min(one.physical_offset for same in sought.found.values() for one in same)
-    begin = max(first_behind(store, place, bounds, first), min(begin, bounds[1] - _BACK))
+    begin = max(first_behind(core, place, bounds, first), min(begin, bounds[1] - _BACK))
     most = _BACK + sum(len(candidates) for candidates in sought.found.values())
     ranges = []
     passed = 0
@@ -328,10 +324,10 @@ def _search(store: ServicedEngine, place: Place, sought: _Sought) -> Iterator[tu
         ranges.append((max(start, passed), min(start + most, begin)))
         passed = ranges[-1][1]
     ranges.append((begin, bounds[1]))
-    for unit in chain.from_iterable(waiting(store, *place, *one) for one in ranges):
+    for unit in chain.from_iterable(waiting(core, *place, *one) for one in ranges):
         if unit.tags_code not in sought.codes and unit.tags_code > _EXT_ADDRESS:
             continue
-        message = record_at(store, unit.physical_offset)
+        message = record_at(core, unit.physical_offset)
         if message is None:
             continue
         properties = message.properties
@@ -339,7 +335,7 @@ def _search(store: ServicedEngine, place: Place, sought: _Sought) -> Iterator[tu
             continue
         same = identity(message, properties)
         candidates = sought.found.get(same, [])
-        if message.reconsume_times and len(candidates) <= _waiting_twins(store, place, message):
+        if message.reconsume_times and len(candidates) <= _waiting_twins(core, place, message):
             continue  # the record is of a twin that is known to be delivered
         for candidate in candidates:
             if candidate.physical_offset < unit.physical_offset:
@@ -348,7 +344,7 @@ def _search(store: ServicedEngine, place: Place, sought: _Sought) -> Iterator[tu
                 break
 
 
-def _waiting_twins(store: ServicedEngine, place: Place, message: Message) -> int:
+def _waiting_twins(core: Core, place: Place, message: Message) -> int:
     """Return how many records of a given-back message wait for delivery, by the index.
 
     A consumer that was killed receives a message and gives it back again: two equal records.
@@ -360,7 +356,7 @@ def _waiting_twins(store: ServicedEngine, place: Place, message: Message) -> int
             "DELAY" in hit.properties
             and real_place(hit.properties) == place
             and identity(hit, hit.properties) == wanted
-            for hit in store.query(topic, message.uniq_key or "", index_only=True)
+            for hit in core.query(topic, message.uniq_key or "", index_only=True)
         )
 
     try:

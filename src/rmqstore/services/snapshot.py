@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore._core import crc32
+from rmqstore._core import Core, crc32
 from rmqstore.base.arguments import wrong_value
 from rmqstore.base.syncing import make_directories, sync_file, sync_path
 from rmqstore.directory.layout import LogPath, log_directories, surroundings, without_paths
@@ -29,13 +29,14 @@ from rmqstore.errors import IncompatibleStoreError, StoreCorruptError
 from rmqstore.files import paths
 from rmqstore.files.links import files_below, target_of
 from rmqstore.files.regular import open_regular
-from rmqstore.services.base import ServicedEngine
+from rmqstore.services.base import Ownership, Services
 from rmqstore.types import Snapshot
 
 if TYPE_CHECKING:
+    from rmqstore.config.store_config import StoreConfig
     from rmqstore.directory.registry import TopicRegistry
 
-__all__ = ["SnapshotEngine"]
+__all__ = ["Snapshots"]
 
 _NONE_MADE = "no snapshot is made of such a store"
 _UNFINISHED = ".unfinished"
@@ -57,10 +58,26 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 Progressed = Callable[[int, int], None]  # bytes so far, bytes in all
 
 
-class SnapshotEngine(ServicedEngine):
-    """Snapshots of a store; a base of ``MessageStore``."""
+class Snapshots:
+    """Snapshots of a store.
 
-    _registry: TopicRegistry
+    ``settle(directory, config, log)`` opens a copy for writing, which takes back what lies behind
+    the log's end, and closes it; its log is in a directory of its own.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        ownership: Ownership,
+        services: Services,
+        topics: TopicRegistry,
+        settle: Callable[[str, StoreConfig, LogPath], object],
+    ) -> None:
+        self._core = core
+        self._ownership = ownership
+        self._services = services
+        self._topics = topics
+        self._settle = settle
 
     def snapshot(self, directory: str | os.PathLike[str]) -> Snapshot:
         """Copy the store into a directory, while it is used; the copy opens clean.
@@ -102,11 +119,11 @@ class SnapshotEngine(ServicedEngine):
         StoreClosedError, ForkedStoreError, StoreFailedError
             The store is not open here, or has failed.
         """
-        return self._snapshot(directory, lambda done, total: None)
+        return self.make(directory, lambda done, total: None)
 
-    def _snapshot(self, directory: str | os.PathLike[str], progressed: Progressed) -> Snapshot:
+    def make(self, directory: str | os.PathLike[str], progressed: Progressed) -> Snapshot:
         """As snapshot; ``progressed`` is called after each piece."""
-        self.stats()  # raises if the store is not open here
+        self._core.check_open()
         named = Path(os.path.abspath(os.fsdecode(directory)))  # noqa: PTH100
         target = target_of(named)
         self._check_target(named, target)
@@ -146,15 +163,17 @@ class SnapshotEngine(ServicedEngine):
 
     def _of_original(self, text: str, making: Path) -> str:
         """Return a text about the copy with the store's own paths in it."""
-        log = str(log_directories(self.path, self.config)[0])
+        log = str(log_directories(self._core.path, self._core.config)[0])
         for name in (_MAKING_LOG, paths.COMMIT_LOG):
             text = text.replace(str(making / name), log)
-        return text.replace(str(making), self.path).replace(_MAKING_LOG, paths.COMMIT_LOG)
+        return text.replace(str(making), self._core.path).replace(_MAKING_LOG, paths.COMMIT_LOG)
 
     def _check_target(self, named: Path, target: Path) -> None:
         """Raise unless a snapshot can be made at a path, of which links lead to ``target``."""
         real = Path(os.path.realpath(target))
-        if named.is_relative_to(self.path) or real.is_relative_to(os.path.realpath(self.path)):
+        if named.is_relative_to(self._core.path) or real.is_relative_to(
+            os.path.realpath(self._core.path)
+        ):
             raise wrong_value("directory", "outside the store", str(named))
         if (around := surroundings(named)) is not None:
             raise wrong_value("directory", f"outside {around}", str(named))
@@ -166,17 +185,17 @@ class SnapshotEngine(ServicedEngine):
 
     def _copy(self, copy: _Copy) -> int:
         """Copy every file of the store, of the log up to the offset returned."""
-        self._check_owned()
-        self._save_services()
-        root = Path(self.path)
-        directories = log_directories(self.path, self.config)
-        file_size = self._sizes()[0]
+        self._ownership.check()
+        self._services.save()
+        root = Path(self._core.path)
+        directories = log_directories(self._core.path, self._core.config)
+        file_size = self._core.sizes()[0]
         copy.expect([*directories, root / paths.CONSUME_QUEUE, root / paths.INDEX])
         # First of all the progress of consumers: it must not be ahead of the log.
-        if self.mode == "r":
+        if self._core.mode == "r":
             copy.tree(root, paths.CONFIG)
             page = _read_page(root)
-            found = self._recovery()
+            found = self._core.recovery()
             until: int = found["log_end"]
             for kind, start, _, _, reason, *_ in found["ranges"]:
                 if kind == "damaged" and start >= until:  # the copy would not show it
@@ -184,9 +203,9 @@ class SnapshotEngine(ServicedEngine):
                     raise StoreCorruptError(path, start, f"{reason}; {_NONE_MADE}")
             copy.tree(root, paths.CONFIG, only=paths.TOPICS_JSON)  # with the log's newest topics
         else:
-            with self._registry.lock:  # no topic is made whose messages come before the cut
+            with self._topics.lock:  # no topic is made whose messages come before the cut
                 copy.tree(root, paths.CONFIG)
-                self.flush()
+                self._core.flush()
                 page, until = _watermark(root)
         # Held open: whatever retention removes meanwhile, the copy has a log.
         with contextlib.closing(_LastFile(directories, until, file_size)) as last:
@@ -202,25 +221,12 @@ class SnapshotEngine(ServicedEngine):
 
     def _complete(self, making: Path) -> None:
         """Open the copy, which takes back what lies behind the log's end, and close it."""
-        from rmqstore.store import MessageStore
-
         has_index = next((making / paths.INDEX).glob("*"), None) is not None
-        config = without_paths(self.config).replace(
-            message_index_enable=has_index or self.config.message_index_enable,
+        config = without_paths(self._core.config).replace(
+            message_index_enable=has_index or self._core.config.message_index_enable,
             flush_disk_type="ASYNC_FLUSH",
         )
-        with MessageStore(
-            str(making),
-            "r+",
-            config=config,
-            on_corruption="raise",
-            verify="tail",
-            timeout=0.0,
-            infer_sizes=False,
-            places=[LogPath(str(making / _MAKING_LOG), False)],
-            services=False,
-        ):
-            pass
+        self._settle(str(making), config, LogPath(str(making / _MAKING_LOG), False))
         # Index files that were entered anew: of the copy nobody has a use for the old ones.
         shutil.rmtree(making / paths.QUARANTINE / paths.INDEX, ignore_errors=True)
         with contextlib.suppress(OSError):

@@ -104,7 +104,7 @@ def properties_text(properties: dict[str, str]) -> str:
 
 
 def put_again(
-    store: _core.Engine,
+    core: _core.Core,
     place: Place,
     message: Message,
     properties: dict[str, str],
@@ -119,7 +119,7 @@ def put_again(
     So is its store host, as with a broker: that of the record that it is made of.  The message
     was acknowledged: no limit of the settings stops it.
     """
-    return store._put_stored(
+    return core.put_stored(
         place.topic,
         place.queue_id,
         bytes(message.raw_body),

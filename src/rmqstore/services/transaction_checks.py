@@ -10,73 +10,83 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from rmqstore._core import Message
+from rmqstore._core import Core, Message
 from rmqstore.base.warn import log_warning
+from rmqstore.consume.progress import GroupProgress
 from rmqstore.errors import MessageIllegalError
-from rmqstore.services.base import STORE_ENDED
+from rmqstore.services.base import STORE_ENDED, Service
 from rmqstore.services.half_queue import Half, HalfQueue, checks_of, number_of
+from rmqstore.services.housekeeping import Housekeeper
 from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, Place, put_again
 from rmqstore.services.transaction import InDoubt
-from rmqstore.services.transactions import TransactionEngine
+from rmqstore.services.transactions import Transactions
 
-__all__ = ["CheckingEngine"]
+__all__ = ["TransactionChecks"]
 
 _CHECK_SECONDS = 60.0  # how long a round of checks may take, as in 4.9.3
 _HOUR_MILLIS = 3_600_000
 
 
-class CheckingEngine(TransactionEngine):
-    """Checks of transactions in doubt; a base of ``MessageStore``."""
+class TransactionChecks(Service):
+    """Checks of transactions in doubt."""
 
-    _checks_stopping = False
-    _checks_begun = False
-    _ask_producer: Callable[[InDoubt], object] | None = None
+    def __init__(
+        self,
+        core: Core,
+        transactions: Transactions,
+        progress: GroupProgress,
+        housekeeper: Housekeeper,
+    ) -> None:
+        self._core = core
+        self._transactions = transactions
+        self._progress = progress
+        self._housekeeper = housekeeper
+        self._stopping = False
+        self._begun = False
+        self._ask_producer: Callable[[InDoubt], object] | None = None
 
-    def _start_services(self) -> None:
+    def start(self) -> None:
         """Start the checks if there is somebody to ask."""
-        super()._start_services()
-        self._half_errors: dict[tuple[int, int], str] = {}
-        if self._config.transaction_check is not None:
-            self._begin_checks()
+        if self._core.config.transaction_check is not None:
+            self._begin()
 
-    def _stop_services(self) -> None:
+    def stop(self) -> None:
         """Stop the checks."""
-        self._checks_stopping = True
-        super()._stop_services()
+        self._stopping = True
 
-    def _begin_checks(self) -> None:
-        if self.mode != "r" and not self._checks_begun:
-            self._checks_begun = True
-            seconds = self._config.transaction_check_interval / 1000
-            self._housekeeper.every(seconds, self._check_transactions, "checks of transactions")
+    def _begin(self) -> None:
+        if self._core.mode != "r" and not self._begun:
+            self._begun = True
+            seconds = self._core.config.transaction_check_interval / 1000
+            self._housekeeper.every(seconds, self.check, "checks of transactions")
 
-    def _ask_producers_by(self, ask: Callable[[InDoubt], object] | None) -> None:
+    def ask_producers_by(self, ask: Callable[[InDoubt], object] | None) -> None:
         """Set, or clear, an outside party to ask for the ends of transactions.
 
         ``ask`` is called in the thread of the housekeeping with a transaction in doubt, of which
-        the half message was put back; the end comes by :meth:`_end_half`, at any time.
+        the half message was put back; the end comes by ``Transactions.end``, at any time.
         """
         self._ask_producer = ask
         if ask is not None:
-            self._begin_checks()
+            self._begin()
 
-    def _check_transactions(self) -> None:
+    def check(self) -> None:
         """Ask for each transaction that is in doubt for too long."""
-        if self._config.transaction_check is None and self._ask_producer is None:
+        if self._core.config.transaction_check is None and self._ask_producer is None:
             return
         until = time.monotonic() + _CHECK_SECONDS
-        with self._half_lock:
-            asked = [(queue, list(queue.pending)) for queue in self._readable_halves()]
+        with self._transactions.lock:
+            asked = [(queue, list(queue.pending)) for queue in self._transactions.readable()]
             there = {(queue.queue_id, offset) for queue, offsets in asked for offset in offsets}
-            for place in self._half_errors.keys() - there:
-                del self._half_errors[place]
+            for place in self._transactions.check_errors.keys() - there:
+                del self._transactions.check_errors[place]
         for queue, offsets in asked:
             for offset in offsets:
-                if self._checks_stopping or time.monotonic() > until:
+                if self._stopping or time.monotonic() > until:
                     break
                 self._check_half_safely(queue, offset)
-        self._note_ended()
-        self._save_progress()
+        self._transactions.note_ended()
+        self._progress.save()
 
     def _check_half_safely(self, queue: HalfQueue, offset: int) -> None:
         """Run :meth:`_check_half`; a check that fails is logged once, and made again later."""
@@ -90,14 +100,14 @@ class CheckingEngine(TransactionEngine):
         place = queue.queue_id, queue.newest(offset)
         half = queue.pending.get(place[1])
         if failed is None or half is None:
-            self._half_errors.pop(place, None)
+            self._transactions.check_errors.pop(place, None)
             return
-        if place not in self._half_errors:
+        if place not in self._transactions.check_errors:
             log_warning(
                 "%s: the half message at %s cannot be checked, and will be tried again: %s",
-                self.path, half.physical_offset, failed,
+                self._core.path, half.physical_offset, failed,
             )  # fmt: skip
-        self._half_errors[place] = str(failed)
+        self._transactions.check_errors[place] = str(failed)
 
     def _check_half(self, queue: HalfQueue, offset: int) -> MessageIllegalError | None:
         """Put a half message back and ask for its end, or give it up.
@@ -105,7 +115,7 @@ class CheckingEngine(TransactionEngine):
         A message too large to be put back is asked for where it is, and the error returned.
         """
         failed = None
-        with self._half_lock:
+        with self._transactions.lock:
             half = queue.pending.get(offset)
             message = None if half is None else queue.read_half(half)
             if half is None or message is None:
@@ -115,9 +125,9 @@ class CheckingEngine(TransactionEngine):
                     return None
                 raise message
             properties = message.properties
-            age = self._now() - message.born_timestamp
+            age = self._core.now() - message.born_timestamp
             checks = checks_of(properties)
-            if checks >= self._config.transaction_check_max or self._is_expired(age):
+            if checks >= self._core.config.transaction_check_max or self._is_expired(age):
                 self._give_up(queue, message)
                 return None
             if 0 <= age <= self._immunity(properties):
@@ -125,13 +135,15 @@ class CheckingEngine(TransactionEngine):
             properties["TRANSACTION_CHECK_TIMES"] = str(checks + 1)
             try:
                 half = self._put_back(queue, half, message, properties)
-                message = self.at(half.physical_offset)
+                message = self._core.at(half.physical_offset)
             except MessageIllegalError as error:
                 failed = error
-            one = InDoubt(self._end_half, queue.queue_id, half, message, now=self._now())
+            one = InDoubt(
+                self._transactions.end, queue.queue_id, half, message, now=self._core.now()
+            )
         answer = self._ask(one)
         if answer is not None:
-            self._end_half(
+            self._transactions.end(
                 queue.queue_id, half.queue_offset, commit=answer == "commit", may_have_ended=True
             )
         return failed
@@ -140,25 +152,25 @@ class CheckingEngine(TransactionEngine):
         self, queue: HalfQueue, half: Half, message: Message, properties: dict[str, str]
     ) -> Half:
         """Store a half message again with another number of checks; return its newest copy."""
-        done = put_again(self, Place(HALF_TOPIC, queue.queue_id), message, properties)
+        done = put_again(self._core, Place(HALF_TOPIC, queue.queue_id), message, properties)
         queue.renew(half.queue_offset, done.queue_offset, done.physical_offset)
-        known = self._half_errors.pop((queue.queue_id, half.queue_offset), None)
+        known = self._transactions.check_errors.pop((queue.queue_id, half.queue_offset), None)
         if known is not None:
-            self._half_errors[queue.queue_id, done.queue_offset] = known
+            self._transactions.check_errors[queue.queue_id, done.queue_offset] = known
         # Putting a half message back does not change what is known of its end.
-        if (queue.queue_id, half.queue_offset) in self._fresh_halves:
-            self._fresh_halves.discard((queue.queue_id, half.queue_offset))
-            self._fresh_halves.add((queue.queue_id, done.queue_offset))
+        if (queue.queue_id, half.queue_offset) in self._transactions.fresh:
+            self._transactions.fresh.discard((queue.queue_id, half.queue_offset))
+            self._transactions.fresh.add((queue.queue_id, done.queue_offset))
         return queue.pending[done.queue_offset]
 
     def _immunity(self, properties: dict[str, str]) -> int:
         """Return how long after its birth a message is not checked, in milliseconds."""
         seconds = number_of(properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS"), -1)
-        return self._config.transaction_timeout if seconds == -1 else seconds * 1000
+        return self._core.config.transaction_timeout if seconds == -1 else seconds * 1000
 
     def _is_expired(self, age: int) -> bool:
         """Whether a half message is older than what the store retains."""
-        hours: int | None = self._config.file_reserved_time
+        hours: int | None = self._core.config.file_reserved_time
         return hours is not None and age > hours * _HOUR_MILLIS
 
     def _ask(self, one: InDoubt) -> str | None:
@@ -172,7 +184,7 @@ class CheckingEngine(TransactionEngine):
         return answer
 
     def _ask_callback(self, one: InDoubt) -> str | None:
-        check = self._config.transaction_check
+        check = self._core.config.transaction_check
         if check is None:
             return None
         try:
@@ -192,9 +204,9 @@ class CheckingEngine(TransactionEngine):
         first = min(queue.pending)
         log_warning(
             "%s: the half message %s of %s goes to %s: nobody has ended it",
-            self.path, message.msg_id, message.properties.get("REAL_TOPIC"), MAX_TIME_TOPIC,
+            self._core.path, message.msg_id, message.properties.get("REAL_TOPIC"), MAX_TIME_TOPIC,
         )  # fmt: skip
-        put_again(self, Place(MAX_TIME_TOPIC, 0), message, message.properties)
+        put_again(self._core, Place(MAX_TIME_TOPIC, 0), message, message.properties)
         if first != message.queue_offset:  # its group's offset does not pass it yet
-            self._put_op(queue.queue_id, message.queue_offset)
+            self._transactions.put_op(queue.queue_id, message.queue_offset)
         queue.end(message.queue_offset)

@@ -12,19 +12,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, SupportsIndex
 
 from rmqstore import _core
-from rmqstore._core import CallLock, Message, PutResult
+from rmqstore._core import CallLock, Core, Message, PutResult
 from rmqstore.base.arguments import wrong_value
 from rmqstore.base.warn import log_warning
 from rmqstore.consume.groups import group_name
-from rmqstore.consume.progress import SAVE_SECONDS, ProgressEngine
+from rmqstore.consume.progress import SAVE_SECONDS, GroupProgress
 from rmqstore.errors import MessageIllegalError, StoreError
-from rmqstore.services.base import STORE_ENDED, ServicedEngine
+from rmqstore.services.base import STORE_ENDED, Service
 from rmqstore.services.half_queue import (
     Half,
     HalfQueue,
     copy_key,
     named_halves,
 )
+from rmqstore.services.housekeeping import Housekeeper
 from rmqstore.services.schedule_search import (
     Waiting,
     first_behind,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
     from rmqstore.base.times import TimeLike
 
-__all__ = ["InDoubt", "Transaction", "TransactionEngine"]
+__all__ = ["InDoubt", "Transaction", "Transactions"]
 
 _NO_REAL_TOPICS = frozenset((HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC))
 _GROUP = "CID_RMQ_SYS_TRANS"
@@ -60,37 +61,34 @@ _EXT_ADDRESS = -2147483649
 _READ_AT_ONCE = 64  # half messages
 
 
-class TransactionEngine(ProgressEngine, ServicedEngine):
-    """Transactions of a store; a base of ``MessageStore``."""
+class Transactions(Service):
+    """Transactions of a store."""
 
-    _half_queues: dict[int, HalfQueue] | None = None
-    _ends_noted = False
-    _half_errors: Mapping[tuple[int, int], str] = {}  # by queue and offset: checks that failed
+    def __init__(self, core: Core, progress: GroupProgress, housekeeper: Housekeeper) -> None:
+        self._core = core
+        self._progress = progress
+        self._housekeeper = housekeeper
+        self.lock = CallLock(again=True)  # held while half messages are ended or read
+        self._queues: dict[int, HalfQueue] = {}  # of an owner, as far as they were read
+        self._ends_noted = False
+        self._unreadable: set[int] = set()  # queues, each logged once
+        # By queue and offset: half messages put since the opening, and checks that failed.
+        self.fresh: set[tuple[int, int]] = set()
+        self.check_errors: dict[tuple[int, int], str] = {}
 
-    def _start_services(self) -> None:
-        """Begin with no half queue read."""
-        super()._start_services()
-        self._half_lock = CallLock(again=True)
-        self._half_queues = {}
-        self._unreadable_halves: set[int] = set()
-        self._fresh_halves: set[tuple[int, int]] = set()
-
-    def _stop_services(self) -> None:
+    def stop(self) -> None:
         """Note how far all transactions have ended."""
-        if self.mode != "r" and self._half_queues:
-            try:
-                self._note_ended()
-            except STORE_ENDED:
-                pass  # the close itself reports it
-            except (StoreError, OSError) as error:
-                log_warning("%s: progress of transactions is not noted: %s", self.path, error)
-        super()._stop_services()
+        try:
+            self.save()
+        except STORE_ENDED:
+            pass  # the close itself reports it
+        except (StoreError, OSError) as error:
+            log_warning("%s: progress of transactions is not noted: %s", self._core.path, error)
 
-    def _save_services(self) -> None:
+    def save(self) -> None:
         """Note how far all transactions have ended, before the progress is written."""
-        if self.mode != "r" and self._half_queues:
-            self._note_ended()
-        super()._save_services()
+        if self._core.mode != "r" and self._queues:
+            self.note_ended()
 
     def begin(
         self,
@@ -156,14 +154,14 @@ StoreClosedError, ForkedStoreError
                 status=PutStatus.MESSAGE_ILLEGAL,
             )
         self._keep_noting()
-        half = self._put_half(
+        half = self._core.put_half(
             topic, body, queue_id, queue_key, tags, keys, properties, flag, born_timestamp,
             born_host, uniq_key, producer_group, wait,
         )  # fmt: skip
-        self._fresh_halves.add((half.queue_id, half.queue_offset))
-        return Transaction(self.path, self._end_half, half)
+        self.fresh.add((half.queue_id, half.queue_offset))
+        return Transaction(self._core.path, self.end, half)
 
-    def _put_half_of(
+    def put_half(
         self,
         topic: str,
         queue_id: int,
@@ -191,7 +189,7 @@ StoreClosedError, ForkedStoreError
         stored = dict(properties)
         stored.pop("DELAY", None)
         stored["REAL_TOPIC"], stored["REAL_QID"] = topic, str(queue_id)
-        half = self._put_stored(
+        half = self._core.put_stored(
             HALF_TOPIC,
             0,
             body,
@@ -204,7 +202,7 @@ StoreClosedError, ForkedStoreError
             reconsume_times=reconsume_times,
             wait=False,
         )
-        self._fresh_halves.add((half.queue_id, half.queue_offset))
+        self.fresh.add((half.queue_id, half.queue_offset))
         return half
 
     def in_doubt(self) -> list[InDoubt]:
@@ -225,19 +223,17 @@ StoreClosedError, ForkedStoreError
         -----
         Source: ``broker/transaction/queue/TransactionalMessageServiceImpl.java check``.
         """
-        self._check_open()
-        now = self._now()
+        self._core.check_open()
+        now = self._core.now()
         found = []
-        with self._half_lock:
-            for queue in self._read_halves():
+        with self.lock:
+            for queue in self._read_queues():
                 for half in list(queue.pending.values()):
                     read = queue.read_half(half)
                     if read is not None:
-                        error = self._half_errors.get((queue.queue_id, half.queue_offset))
+                        error = self.check_errors.get((queue.queue_id, half.queue_offset))
                         found.append(
-                            InDoubt(
-                                self._end_half, queue.queue_id, half, read, now=now, error=error
-                            )
+                            InDoubt(self.end, queue.queue_id, half, read, now=now, error=error)
                         )
         found.sort(
             key=lambda one: (
@@ -248,91 +244,87 @@ StoreClosedError, ForkedStoreError
         )
         return found
 
-    def _read_halves(self) -> list[HalfQueue]:
+    def _read_queues(self) -> list[HalfQueue]:
         """Return the half queues, read up to their ends; of a reader they are read anew."""
-        made = self._half_queues if self.mode != "r" else {}
-        if made is None:
-            return []
-        for queue_id in self._queue_files().get(HALF_TOPIC, ()):
-            self._read_half_queue(made, queue_id)
+        made = self._queues if self._core.mode != "r" else {}
+        for queue_id in self._core.queue_files().get(HALF_TOPIC, ()):
+            self._read_queue(made, queue_id)
         return list(made.values())
 
-    def _readable_halves(self) -> list[HalfQueue]:
-        """As :meth:`_read_halves`, without queues that cannot be read, each logged once."""
-        made = self._half_queues
-        assert made is not None  # the services run
+    def readable(self) -> list[HalfQueue]:
+        """As :meth:`_read_queues`, without queues that cannot be read, each logged once."""
         found = []
-        for queue_id in self._queue_files().get(HALF_TOPIC, ()):
+        for queue_id in self._core.queue_files().get(HALF_TOPIC, ()):
             try:
-                found.append(self._read_half_queue(made, queue_id))
-                self._unreadable_halves.discard(queue_id)
+                found.append(self._read_queue(self._queues, queue_id))
+                self._unreadable.discard(queue_id)
             except STORE_ENDED:
                 raise
             except (StoreError, OSError) as error:
-                if queue_id not in self._unreadable_halves:
+                if queue_id not in self._unreadable:
                     log_warning(
                         "%s: transactions of %s/%s are left as they are for now: %s",
-                        self.path, HALF_TOPIC, queue_id, error,
+                        self._core.path, HALF_TOPIC, queue_id, error,
                     )  # fmt: skip
-                self._unreadable_halves.add(queue_id)
+                self._unreadable.add(queue_id)
         return found
 
-    def _read_half_queue(self, made: dict[int, HalfQueue], queue_id: int) -> HalfQueue:
+    def _read_queue(self, made: dict[int, HalfQueue], queue_id: int) -> HalfQueue:
         if queue_id not in made:
             half = self._progress.get(HALF_TOPIC, _GROUP).get(queue_id)
             op = self._progress.get(OP_TOPIC, _GROUP).get(queue_id)
-            made[queue_id] = HalfQueue(self, queue_id, half, op)
+            made[queue_id] = HalfQueue(self._core, queue_id, half, op)
         made[queue_id].read()
         return made[queue_id]
 
     def _half_queue(self, queue_id: int) -> HalfQueue:
-        made = self._half_queues
-        if made is None or self._bounds(HALF_TOPIC, queue_id) is None:
+        if self._core.bounds(HALF_TOPIC, queue_id) is None:
             raise StoreError(
-                f"{self.path}: {HALF_TOPIC} has no queue {queue_id}: in_doubt() lists what can end"
+                f"{self._core.path}: {HALF_TOPIC} has no queue {queue_id}: "
+                "in_doubt() lists what can end"
             )
-        return self._read_half_queue(made, queue_id)
+        return self._read_queue(self._queues, queue_id)
 
     def _keep_noting(self) -> None:
         """Note every few seconds how far transactions have ended, once there is one.
 
         What is noted need not be kept, nor read again after a crash.
         """
-        if self._ends_noted or self.mode == "r":
+        if self._ends_noted or self._core.mode == "r":
             return
-        with self._half_lock:
+        with self.lock:
             if not self._ends_noted:
                 self._ends_noted = True
-                self._housekeeper.every(SAVE_SECONDS, self._note_ended, "progress of transactions")
+                self._housekeeper.every(SAVE_SECONDS, self.note_ended, "progress of transactions")
 
-    def _note_ended(self) -> None:
+    def note_ended(self) -> None:
         """Set the offsets of the broker's own group past what has ended."""
-        with self._half_lock:
-            for queue in self._readable_halves():
+        with self.lock:
+            for queue in self.readable():
                 half, op = queue.progress()
                 for topic, offset in ((HALF_TOPIC, half), (OP_TOPIC, op)):
                     known = self._progress.get(topic, _GROUP).get(queue.queue_id)
                     if offset != (known if known is not None else 0):
-                        self._commit_progress(topic, _GROUP, queue.queue_id, offset)
+                        self._progress.commit(topic, _GROUP, queue.queue_id, offset)
 
-    def _halves_with_state(
+    def halves(
         self, *, in_doubt: bool
     ) -> Iterator[tuple[Message, str] | tuple[StoreError | OSError, Waiting]]:
         """Yield the half messages in the order of their queue, each with its state.
 
         An unreadable one comes as its error and its unit.
         """
-        with self._half_lock:
-            queues = self._read_halves()
+        with self.lock:
+            queues = self._read_queues()
             pending = {(queue.queue_id, offset) for queue in queues for offset in queue.pending}
         for queue in queues:
-            bounds = self._bounds(HALF_TOPIC, queue.queue_id) or (0, 0)
+            bounds = self._core.bounds(HALF_TOPIC, queue.queue_id) or (0, 0)
             start = min(queue.pending, default=bounds[1]) if in_doubt else bounds[0]
-            ended = set() if in_doubt else self._ended_halves(queue.queue_id)
+            ended = set() if in_doubt else self._named_by_ops(queue.queue_id)
             halves: list[tuple[Waiting, Message | StoreError | OSError]] = []
             last = {}
-            for unit in waiting(self, HALF_TOPIC, queue.queue_id, start, bounds[1]):
-                read = read_record(self, unit)
+            for unit in waiting(self._core, HALF_TOPIC, queue.queue_id, start, bounds[1]):
+                read = read_record(self._core, unit)
                 if read is not None:
                     halves.append((unit, read))
                 if isinstance(read, _core.Message):
@@ -354,18 +346,18 @@ StoreClosedError, ForkedStoreError
                     done = None if place is None else self._committed(half, place)
                     yield half, "rolled back" if done is None else "committed"
 
-    def _ended_halves(self, queue_id: int) -> set[int]:
+    def _named_by_ops(self, queue_id: int) -> set[int]:
         """Return the queue offsets that the op messages of a queue name."""
-        bounds = self._bounds(OP_TOPIC, queue_id) or (0, 0)
+        bounds = self._core.bounds(OP_TOPIC, queue_id) or (0, 0)
         return {
             offset
-            for unit in waiting(self, OP_TOPIC, queue_id, *bounds)
-            for offset in named_halves(record_at(self, unit.physical_offset))
+            for unit in waiting(self._core, OP_TOPIC, queue_id, *bounds)
+            for offset in named_halves(record_at(self._core, unit.physical_offset))
         }
 
     # Ends
 
-    def _end_half(
+    def end(
         self,
         queue_id: int,
         offset: int,
@@ -380,14 +372,14 @@ StoreClosedError, ForkedStoreError
         ``copy_of`` is the key of a message put back before this opening, to find its newest copy.
         ``None`` if it was rolled back, or, with ``may_have_ended``, if it has ended before.
         """
-        self._check_writable()
+        self._core.check_writable()
         self._keep_noting()
-        with self._half_lock:
+        with self.lock:
             queue = self._half_queue(queue_id)
             newest = queue.newest(offset)
             if newest not in queue.pending and copy_of is not None:
                 copies = [one for one in queue.copies(copy_of) if one > offset]
-                old = [one for one in copies if (queue_id, one) not in self._fresh_halves]
+                old = [one for one in copies if (queue_id, one) not in self.fresh]
                 newest = old[0] if old else newest
             half = queue.pending.get(newest)
             if half is None:
@@ -396,46 +388,47 @@ StoreClosedError, ForkedStoreError
                 at = f"{HALF_TOPIC}/{queue_id}@{newest}"
                 if newest < queue.first:
                     raise StoreError(
-                        f"{self.path}: retention has removed the half message at {at}, the queue "
-                        f"begins at {queue.first} now: put the message anew"
+                        f"{self._core.path}: retention has removed the half message at {at}, the "
+                        f"queue begins at {queue.first} now: put the message anew"
                     )
                 raise StoreError(
-                    f"{self.path}: the transaction at {at} has ended: in_doubt() lists what can end"
+                    f"{self._core.path}: the transaction at {at} has ended: "
+                    "in_doubt() lists what can end"
                 )
-            fresh = (queue_id, newest) in self._fresh_halves
-            self._fresh_halves.discard((queue_id, offset))
-            self._fresh_halves.discard((queue_id, newest))
+            fresh = (queue_id, newest) in self.fresh
+            self.fresh.discard((queue_id, offset))
+            self.fresh.discard((queue_id, newest))
             # The note of the end is behind the committed message in the log: a crash may lose the
             # note alone, or both, and never the message alone, whether the disk is waited for or
             # not.
             result = self._commit_half(queue, half, fresh=fresh, wait=wait) if commit else None
-            self._put_op(queue_id, newest, wait=wait)
+            self.put_op(queue_id, newest, wait=wait)
             queue.end(newest)
             return result
 
-    def _ends_at_once(self, queue_id: int, offset: int) -> bool:
-        """Whether :meth:`_end_half` takes microseconds, if called while the lock is held.
+    def ends_at_once(self, queue_id: int, offset: int) -> bool:
+        """Whether :meth:`end` takes microseconds, if called while the lock is held.
 
         It does for a half message that was stored since the opening, as nothing is searched for
         then, where not many were stored since the queue was read last.
         """
-        queue = (self._half_queues or {}).get(queue_id)
-        if queue is None or (queue_id, queue.newest(offset)) not in self._fresh_halves:
+        queue = self._queues.get(queue_id)
+        if queue is None or (queue_id, queue.newest(offset)) not in self.fresh:
             return False
-        bounds = self._bounds(HALF_TOPIC, queue_id) or (0, 0)
+        bounds = self._core.bounds(HALF_TOPIC, queue_id) or (0, 0)
         return queue.unread(bounds[1]) <= _READ_AT_ONCE
 
-    def _put_op(self, queue_id: int, offset: int, *, wait: bool = True) -> None:
+    def put_op(self, queue_id: int, offset: int, *, wait: bool = True) -> None:
         """Store the note that a half message has ended."""
         body = str(offset).encode("ascii")
-        self._put_stored(OP_TOPIC, queue_id, body, _OP_PROPERTIES, moved=True, wait=wait)
+        self._core.put_stored(OP_TOPIC, queue_id, body, _OP_PROPERTIES, moved=True, wait=wait)
 
     def _commit_half(self, queue: HalfQueue, half: Half, *, fresh: bool, wait: bool) -> PutResult:
         """Store the message in its topic, unless it is there already."""
         message = queue.read_half(half)
         if message is None:
             raise StoreError(
-                f"{self.path}: retention has removed the half message at {HALF_TOPIC}/"
+                f"{self._core.path}: retention has removed the half message at {HALF_TOPIC}/"
                 f"{queue.queue_id}@{half.queue_offset}: put the message anew"
             )
         if isinstance(message, Exception):
@@ -444,14 +437,14 @@ StoreClosedError, ForkedStoreError
         place = real_place(properties)
         if place is None:
             raise StoreError(
-                f"{self.path}: the half message at {message.physical_offset} is meant for "
+                f"{self._core.path}: the half message at {message.physical_offset} is meant for "
                 f"{properties.get('REAL_TOPIC')!r}, queue {properties.get('REAL_QID')!r}: "
                 "it cannot be committed; roll it back"
             )
         known = None if fresh else self._committed(message, place)
         if known is None:
             done = put_again(
-                self,
+                self._core,
                 place,
                 message,
                 properties,
@@ -459,15 +452,15 @@ StoreClosedError, ForkedStoreError
                 prepared_transaction_offset=message.physical_offset,
                 wait=wait,
             )
-            known = self.at(done.physical_offset)
-        return self._result_of(known)
+            known = self._core.at(done.physical_offset)
+        return self._core.result_of(known)
 
     def _committed(self, half: Message, place: Place) -> Message | None:
         """Return the message that was committed before a crash, before its end was noted."""
         key = half.uniq_key
         hits: Iterable[Message]
-        if key is not None and self._config.message_index_enable:
-            hits = self.query(place.topic, key)
+        if key is not None and self._core.config.message_index_enable:
+            hits = self._core.query(place.topic, key)
         else:
             hits = self._stored_since(half, place)
         for hit in hits:
@@ -486,14 +479,14 @@ StoreClosedError, ForkedStoreError
 
     def _stored_since(self, half: Message, place: Place) -> Iterable[Message]:
         """Yield the messages of a queue, of the same tags, since a half message was stored."""
-        bounds = self._bounds(*place)
+        bounds = self._core.bounds(*place)
         if bounds is None:
             return
         tags = half.tags
         code = _core.string_hash(tags) if tags is not None else 0
-        begin = first_behind(self, place, bounds, half.physical_offset)
-        for unit in waiting(self, *place, begin, bounds[1]):
+        begin = first_behind(self._core, place, bounds, half.physical_offset)
+        for unit in waiting(self._core, *place, begin, bounds[1]):
             if unit.tags_code == code or unit.tags_code <= _EXT_ADDRESS:
-                message = record_at(self, unit.physical_offset)
+                message = record_at(self._core, unit.physical_offset)
                 if message is not None:
                     yield message

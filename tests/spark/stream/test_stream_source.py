@@ -165,13 +165,13 @@ def test_an_idle_stream_looks_at_no_queue(
     query = Query({"path": store.path, "consumeFrom": "first"})
     query.all()
     looked: list[str] = []
-    bounds = rmqstore.MessageStore._bounds
+    bounds = rmqstore.MessageStore.queue_bounds
 
-    def counted(self: rmqstore.MessageStore, topic: str, queue_id: int) -> tuple[int, int] | None:
+    def counted(self: rmqstore.MessageStore, topic: str, queue_id: int) -> tuple[int, int]:
         looked.append(topic)
         return bounds(self, topic, queue_id)
 
-    monkeypatch.setattr(rmqstore.MessageStore, "_bounds", counted)
+    monkeypatch.setattr(rmqstore.MessageStore, "queue_bounds", counted)
     until = time.monotonic() + 60
     idle = 0
     while idle < 20:

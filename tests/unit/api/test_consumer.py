@@ -142,14 +142,14 @@ def test_retries_of_a_deleted_retry_topic_do_not_pass_the_new_ones(
     retried = {"RETRY_TOPIC": "orders"}
     with store.consumer("orders", group="billing") as orders:
         for number in range(3):
-            store._put_stored(
+            store.core.put_stored(
                 "%RETRY%billing", 0, b"%d" % number, "RETRY_TOPIC\1orders", wait=False
             )
         assert len(list(orders)) == 4
         store.delete_topic("%RETRY%billing")
         store.create_topic("%RETRY%billing", 1)
         for number in range(5):
-            store._put_stored(
+            store.core.put_stored(
                 "%RETRY%billing", 0, b"%d" % number, "RETRY_TOPIC\1orders", wait=False
             )
         orders.commit()
@@ -381,7 +381,7 @@ def test_a_service_that_fails_keeps_no_store_open(
     store: rmqstore.MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put("t", b"x")
-    monkeypatch.setattr(type(store._progress), "save", lambda self: 1 // 0)
+    monkeypatch.setattr(type(store.progress), "save", lambda self: 1 // 0)
     _ = store.offsets
     with pytest.raises(ZeroDivisionError):
         store.close()

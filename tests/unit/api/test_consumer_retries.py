@@ -28,7 +28,7 @@ def redeliver(store: rmqstore.MessageStore, level: int, queue_offset: int) -> No
     """Do what the schedule service does with a message that is due."""
     message = store["SCHEDULE_TOPIC_XXXX"][level - 1][queue_offset]
     properties = message.properties
-    store._put_stored(
+    store.core.put_stored(
         properties["REAL_TOPIC"],
         int(properties["REAL_QID"]),
         message.body,
@@ -183,7 +183,7 @@ def test_a_retry_of_a_light_queue_comes_again_to_its_consumers(
             light.commit()
         store.clock.advance(2)
         until = time.monotonic() + WAIT
-        while not (store._bounds(retries, 0) or (0, 0))[1]:
+        while not (store.core.bounds(retries, 0) or (0, 0))[1]:
             assert time.monotonic() < until
             time.sleep(0.01)
         store.create_topic("elsewhere", 1)
@@ -228,7 +228,7 @@ def test_a_retry_that_nobody_reads_holds_few_others_up(
     for _ in range(4):
         with store.consumer("orders", group="billing") as orders:
             for number in range(20):
-                store._put_stored(retries, 0, b"%d" % number, "RETRY_TOPIC\x01orders")
+                store.core.put_stored(retries, 0, b"%d" % number, "RETRY_TOPIC\x01orders")
                 for message in orders:
                     seen.append(int(message.body))
                     orders.commit()

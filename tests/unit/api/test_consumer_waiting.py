@@ -145,7 +145,7 @@ def test_a_call_that_is_cancelled_loses_no_message(store: rmqstore.MessageStore)
 
 
 def put_retried(store: rmqstore.MessageStore) -> None:
-    store._put_stored(paths.retry_topic("billing"), 0, b"retried", "RETRY_TOPIC\x01orders")
+    store.core.put_stored(paths.retry_topic("billing"), 0, b"retried", "RETRY_TOPIC\x01orders")
 
 
 def test_a_busy_queue_keeps_no_other_one_waiting(store: rmqstore.MessageStore) -> None:

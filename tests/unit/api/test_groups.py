@@ -134,10 +134,10 @@ def test_offsets_are_written_after_five_seconds_and_at_close(tmp_path: Path) -> 
             store.put("orders", b"1", queue_id=number % 4)
         assert consume(store, "billing") == 8
         assert written(store) is None
-        store._housekeeper.run_due()
+        store.housekeeper.run_due()
         assert written(store) is None
         store.clock.advance(6)
-        store._housekeeper.run_due()
+        store.housekeeper.run_due()
         assert written(store) == {"offsetTable": {"orders@billing": dict.fromkeys(range(4), 2)}}
         store.put("orders", b"1", queue_id=0)
         assert consume(store, "billing") == 1
@@ -156,8 +156,8 @@ def test_a_commit_after_the_services_ended_is_written_at_once(
     store: rmqstore.MessageStore,
 ) -> None:
     store.put("orders", b"1", queue_id=0)
-    store._stop_services()
-    store._commit_progress("orders", "billing", 0, 1)
+    store.services.stop()
+    store.progress.commit("orders", "billing", 0, 1)
     assert written(store) == {"offsetTable": {"orders@billing": {0: 1}}}
 
 
@@ -172,7 +172,7 @@ def test_after_a_snapshot_commits_are_written_in_time_as_before(tmp_path: Path) 
         assert consume(store, "billing") == 1
         assert written(store) == before
         store.clock.advance(6)
-        store._housekeeper.run_due()
+        store.housekeeper.run_due()
         assert written(store) == {"offsetTable": {"orders@billing": {0: 2}}}
 
 
@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_written_is_tried_again_and_told_at_close(tmp_path
     blocker = tmp_path / "config" / "consumerOffset.json.tmp"
     blocker.mkdir()
     with pytest.raises(OSError, match=r"consumerOffset\.json"):
-        store._progress.save()
+        store.progress.save()
     assert written(store) is None
     with pytest.raises(OSError, match=r"consumerOffset\.json"):
         store.close()
@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_written_is_tried_again_and_told_at_close(tmp_path
         assert consume(again, "billing") == 1
         blocker.mkdir()
         with pytest.raises(OSError, match=r"consumerOffset\.json"):
-            again._progress.save()
+            again.progress.save()
         blocker.rmdir()
     assert written(store) == {"offsetTable": {"orders@billing": {0: 1}}}
 
@@ -303,7 +303,7 @@ def test_light_queues_have_a_file_of_their_own(tmp_path: Path) -> None:
         consume(store, "billing")
     with rmqstore.open(tmp_path, "r+", config=light) as store:
         assert store.offsets == {("orders", "billing"): {0: 1}}  # taken over
-        store._commit_progress("%LMQ%a", "%LMQ%g", 0, 7)
+        store.progress.commit("%LMQ%a", "%LMQ%g", 0, 7)
     name = paths.LMQ_CONSUMER_OFFSET_JSON
     expected = {
         "lmqOffsetTable": {"%LMQ%a@%LMQ%g": 7},
@@ -334,7 +334,7 @@ def test_lag_counts_from_units_and_store_times(store: rmqstore.MessageStore) -> 
         stored[queue_id].append(store.put("orders", body, queue_id=queue_id))
         store.clock.advance(draw.random() * 100)
     for committed in (0, 1, 13, len(stored[0]) - 1, len(stored[0]), len(stored[0]) + 5):
-        store._commit_progress("orders", "billing", 0, committed)
+        store.progress.commit("orders", "billing", 0, committed)
         behind = [store.at(done.physical_offset) for done in stored[0][committed:]]
         expected = rmqstore.Lag(
             "billing",
@@ -353,7 +353,7 @@ def test_lag_counts_from_units_and_store_times(store: rmqstore.MessageStore) -> 
         assert found == expected
         assert (of_uncommitted.queue_id, of_uncommitted.committed) == (1, 0)
         assert of_uncommitted.messages == len(stored[1])
-        store._progress.save()
+        store.progress.save()
         with rmqstore.open(store.path) as reader:
             assert reader.lag("billing", "orders") == [expected, of_uncommitted]
     assert expected.messages == 0
@@ -362,14 +362,14 @@ def test_lag_counts_from_units_and_store_times(store: rmqstore.MessageStore) -> 
 def test_lag_is_sorted_and_chosen(store: rmqstore.MessageStore) -> None:
     for topic, group, queue_id in itertools.product(("b", "a"), ("y", "x"), (1, 0)):
         store.put(topic, b"1", queue_id=queue_id)
-        store._commit_progress(topic, group, queue_id, 0)
+        store.progress.commit(topic, group, queue_id, 0)
     keys = [(lag.group, lag.topic, lag.queue_id) for lag in store.lag()]
     assert keys == list(itertools.product(("x", "y"), ("a", "b"), (0, 1)))
     assert [lag.topic for lag in store.lag("x")] == ["a", "a", "b", "b"]
     assert [lag.group for lag in store.lag(topic="b")] == ["x", "x", "y", "y"]
     assert store.lag("none") == store.lag(topic="none") == []
-    store._commit_progress("../x", "x", 0, 4)
-    store._commit_progress("never", "x", 0, 4)
+    store.progress.commit("../x", "x", 0, 4)
+    store.progress.commit("never", "x", 0, 4)
     assert [(lag.max_offset, lag.messages) for lag in store.lag("x")][:2] == [(0, 0), (2, 2)]
     for wrong in ({"topic": 5}, {"group": 5}):
         with pytest.raises(TypeError):
@@ -397,7 +397,7 @@ def test_a_group_that_no_client_may_name(
         if mode == "r+":
             with pytest.raises(ValueError, match=r"name must be 1 to 120 of \["):
                 store.create_group(name)
-            store._commit_progress("orders", "other", 0, 1)
+            store.progress.commit("orders", "other", 0, 1)
     written = fastjson.loads(file.read_text())["offsetTable"]
     assert written.keys() >= table.keys()
     assert written["orders@x@y"] == {"0": 1}
@@ -413,7 +413,7 @@ def test_lag_passes_over_damaged_messages(
         for _ in range(10):
             stored.append(store.put(topic, b"x", queue_id=0))
             store.clock.advance(1)
-        store._commit_progress(topic, "x", 0, 5)
+        store.progress.commit(topic, "x", 0, 5)
     want = store.lag()
     places = [store["a"][0][at].physical_offset for at in range(10)]
     times = [one.store_timestamp for one in store["a"][0]]
@@ -442,7 +442,7 @@ def test_lag_passes_over_lost_messages(
         stored.append(store.put("a", b"x", queue_id=0))
         store.clock.advance(at)
     store.put_many("a", [b"x"] * (count - 10), queue_id=0)
-    store._commit_progress("a", "x", 0, 5)
+    store.progress.commit("a", "x", 0, 5)
     good = [one for one in store["a"][0] if one.queue_offset >= 5 and one.queue_offset not in lost]
     millis = good[-1].store_timestamp - good[0].store_timestamp
     store.close()
@@ -466,7 +466,7 @@ def test_lag_passes_over_lost_messages(
 
 def test_lag_of_many_messages_is_added_up(store: rmqstore.MessageStore) -> None:
     done = store.put_many("orders", [b"x" * (n % 50) for n in range(5000)], queue_id=0)
-    store._commit_progress("orders", "billing", 0, 10)
+    store.progress.commit("orders", "billing", 0, 10)
     (lag,) = store.lag()
     sizes = [store.at(int(offset)).store_size for offset in done.physical_offset[10:]]
     assert (lag.messages, lag.bytes) == (4990, sum(sizes))

@@ -101,7 +101,7 @@ def test_the_level_grows_with_the_tries(
     store: rmqstore.MessageStore, tried: int, asked: int | None, level: int
 ) -> None:
     store.create_topic("orders", 1)
-    done = store._put_stored("orders", 0, b"1", "KEYS\x01k", reconsume_times=tried)
+    done = store.core.put_stored("orders", 0, b"1", "KEYS\x01k", reconsume_times=tried)
     with store.consumer("orders", group="billing") as orders:
         back = last(store, orders.retry(last(store, done), delay_level=asked))
     assert (back.topic, back.queue_id) == ("SCHEDULE_TOPIC_XXXX", level - 1)
@@ -127,7 +127,7 @@ def test_a_message_tried_too_often_is_a_dead_letter(
 ) -> None:
     store.create_topic("orders", 1)
     store.create_group("billing", retry_max=retry_max)
-    done = store._put_stored("orders", 0, b"1", "", reconsume_times=tried)
+    done = store.core.put_stored("orders", 0, b"1", "", reconsume_times=tried)
     with store.consumer("orders", group="billing") as orders:
         back = last(store, orders.retry(last(store, done), delay_level=asked))
     assert (back.topic == "%DLQ%billing") == dead
@@ -142,7 +142,7 @@ def test_a_compressed_body_and_a_checksum_stay_what_they_are(tmp_path: Path) -> 
     with rmqstore.open(tmp_path, "a", config=config) as store:
         store.create_topic("orders", 1)
         deflated = __import__("zlib").compress(b"x" * 1000)
-        done = store._put_stored("orders", 0, deflated, "A\x01b", sys_flag=1)
+        done = store.core.put_stored("orders", 0, deflated, "A\x01b", sys_flag=1)
         with store.consumer("orders", group="billing") as orders:
             (message,) = orders
             back = last(store, orders.retry(message))

@@ -101,12 +101,12 @@ def test_names_of_topics() -> None:
 
 def test_requests_and_replies(store: rmqstore.MessageStore) -> None:
     request = "CORRELATION_ID\x01c-1\x02REPLY_TO_CLIENT\x01client@1\x02TTL\x013000\x02CLUSTER\x01dc"
-    done = store._put_stored("orders", 0, b"?", request)
+    done = store.core.put_stored("orders", 0, b"?", request)
     assert exchange_of(store.at(done.physical_offset)) == Exchange(
         "request", "c-1", "client@1", 3000, None, None, "dc"
     )
     reply = "MSG_TYPE\x01reply\x02CORRELATION_ID\x01c-1\x02TTL\x01soon\x02PUSH_REPLY_TIME\x0199"
-    done = store._put_stored("dc_REPLY_TOPIC", 0, b"!", reply)
+    done = store.core.put_stored("dc_REPLY_TOPIC", 0, b"!", reply)
     assert exchange_of(store.at(done.physical_offset)) == Exchange(
         "reply", "c-1", None, None, None, 99, None
     )

@@ -72,7 +72,7 @@ def test_a_failed_sync_of_the_topics_is_final(store, failing, call, kind):
         call(store)
     # Memory says what the file does: the new one is in place if only its name was not synced.
     assert topics_in(store) == ({"kept", "new"} if kind == "directory" else {"kept"})
-    assert {entry.topic_name for entry in store._registry} == topics_in(store)
+    assert {entry.topic_name for entry in store.registry} == topics_in(store)
     for again in (call, create, lambda store: store.put("kept", b"?", queue_id=0)):
         with pytest.raises(StoreFailedError):
             again(store)

@@ -176,7 +176,9 @@ def test_a_pull_pauses(root: Path) -> None:
     with rmqstore.open(root, "r+") as store:
         offset, rounds, found = 0, 0, 0
         while offset < COUNT:
-            status, following, least, end, count, _ = store._pull("t", 0, offset, 32, 1 << 18, made)
+            status, following, least, end, count, _ = store.core.pull(
+                "t", 0, offset, 32, 1 << 18, made
+            )
             assert offset < following <= min(offset + 2, COUNT)  # 600,000 of 1,048,576 a message
             assert status is (GetStatus.FOUND if count else GetStatus.NO_MATCHED_MESSAGE)
             assert (least, end) == (0, COUNT)
@@ -190,7 +192,7 @@ def test_bodies_are_work_too(tmp_path: Path) -> None:
         for _ in range(12):
             store.put("t", bytes(3 << 20), queue_id=0, tags="a")
         made = PullFilter(None, "n = 5")
-        assert store._pull("t", 0, 0, 32, 1 << 18, made)[1] == 6
+        assert store.core.pull("t", 0, 0, 32, 1 << 18, made)[1] == 6
         assert store.get("t", 0, 0, sql="n = 5").next_offset == 12
 
 
@@ -214,7 +216,7 @@ def test_a_look_that_compares_texts_takes_milliseconds(tmp_path: Path, case: str
             store.put("t", b"x", queue_id=0, properties={"a": one, "b": other})
         for _ in range(3):
             began = time.thread_time()
-            assert store._pull("t", 0, 0, 32, 1 << 18, made)[4] == 0
+            assert store.core.pull("t", 0, 0, 32, 1 << 18, made)[4] == 0
             took.append(time.thread_time() - began)
     assert min(took) * 1000 < MILLISECONDS / 2
 

@@ -213,7 +213,7 @@ def test_unused_topics_go_with_their_last_message(tmp_path: Path) -> None:
         assert store.clean_unused_topics() == []
         assert store["gone"][0][0].body == b"1"
         limit = store["t"][0][-1].store_timestamp
-        first, _, _ = store._removable_files()
+        first, _, _ = store.core.removable_files()
         assert store.clean_unused_topics(dry_run=True) == []
         done = store.delete_expired(before=limit)
         assert done.files

@@ -19,18 +19,18 @@ from support.retention_stores import ALL_HOURS, FILE, HOUR, deleted_by, files, o
 
 def housekept(store: rmqstore.MessageStore) -> None:
     store.clock.advance(20)
-    store._housekeeper.run_due()
+    store.housekeeper.run_due()
 
 
 def test_nothing_goes_unless_told(tmp_path: Path) -> None:
     with open_store(tmp_path, delete_when=ALL_HOURS) as store:
         put_hours(store, 4)
-        store._pretend_disk_use(89, 89)
+        store.core.pretend_disk_use(89, 89)
         store.clock.advance(1000 * HOUR)
         housekept(store)
         assert files(tmp_path)[0] == 0
         names = {thread.name for thread in threading.enumerate()}
-        assert "rmq-housekeeping" not in names or store._housekeeper_made is not None
+        assert "rmq-housekeeping" not in names or store.housekeeper is not None
 
 
 def test_by_time_at_the_hour(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_by_time_at_the_hour(tmp_path: Path) -> None:
     with open_store(tmp_path, file_reserved_time=3, delete_when=f"{hour:02}") as store:
         # The middle of the next hour: none ends while the test runs.
         store.clock.advance(1.5 * HOUR - 60 * now.tm_min - now.tm_sec)
-        store._pretend_disk_use(10, 10)
+        store.core.pretend_disk_use(10, 10)
         put_hours(store, 4)
         wanted = deleted_by(store, store.clock.now() + 2 * HOUR * 1000 - 3 * HOUR * 1000)
         store.clock.advance(HOUR)  # five hours by now
@@ -56,11 +56,11 @@ def test_by_time_at_the_hour(tmp_path: Path) -> None:
 def test_by_use_of_the_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = {"file_reserved_time": 2, "delete_when": other_hour(), "disk_max_used_space_ratio": 60}
     with open_store(tmp_path, **config) as store:
-        store._pretend_disk_use(60, 60)
+        store.core.pretend_disk_use(60, 60)
         put_hours(store, 4)
         housekept(store)
         assert files(tmp_path)[0] == 0
-        store._pretend_disk_use(10, 61)  # that of the queues counts as well
+        store.core.pretend_disk_use(10, 61)  # that of the queues counts as well
         wanted = deleted_by(store, store.clock.now() - 2 * HOUR * 1000)
         with caplog.at_level(logging.INFO, "rmqstore"):
             housekept(store)
@@ -83,10 +83,10 @@ def test_forced_only_if_asked_for(tmp_path: Path, asked: bool) -> None:
         put_hours(store, 9)
         count = len(files(tmp_path))
         assert count > 3
-        store._pretend_disk_use(86, 10)
+        store.core.pretend_disk_use(86, 10)
         housekept(store)
         assert len(files(tmp_path)) == (max(1, count - 10) if asked else count)
-        store._pretend_disk_use(85, 85)
+        store.core.pretend_disk_use(85, 85)
         put_hours(store, 9)
         count = len(files(tmp_path))
         housekept(store)
@@ -106,7 +106,7 @@ def test_ten_files_a_round(tmp_path: Path) -> None:
         assert len(files(tmp_path)) > 22
         store.clock.advance(HOUR)
         for until in (10, 20):
-            store._clean_expired()
+            store.retention.clean_expired()
             assert files(tmp_path)[0] == until * FILE
 
 
@@ -123,7 +123,7 @@ def test_pause_between_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         count = len(files(tmp_path))
         assert count > 3
         monkeypatch.setattr(rmqstore.services.retention.time, "sleep", paused.append)
-        store._clean_expired()
+        store.retention.clean_expired()
         assert len(files(tmp_path)) == 1
     assert paused[: count - 2] == [0.07] * (count - 2)
 
@@ -132,7 +132,7 @@ def test_the_watermark_refuses_until_there_is_room(tmp_path: Path) -> None:
     with open_store(tmp_path, disk_space_warning_level_ratio=90) as store:
         store.put("t", b"1")
         for log, queues, name in ((91, 10, "commitlog"), (10, 91, "consumequeue")):
-            store._pretend_disk_use(log, queues)
+            store.core.pretend_disk_use(log, queues)
             for put in (
                 lambda: store.put("t", b"2"),
                 lambda: store.put_many("t", [b"2", b"3"]),
@@ -141,9 +141,9 @@ def test_the_watermark_refuses_until_there_is_room(tmp_path: Path) -> None:
                 with pytest.raises(PutError, match=f"{name}: 91 % .* more than 90 %") as caught:
                     put()
                 assert caught.value.status == PutStatus.DISK_FULL
-            store._pretend_disk_use(90, 90)
+            store.core.pretend_disk_use(90, 90)
             store.put("t", b"4", queue_id=0)
-        store._pretend_disk_use(10, 10)
+        store.core.pretend_disk_use(10, 10)
         assert [m.body for m in store.scan()] == [b"1", b"4", b"4"]
 
 

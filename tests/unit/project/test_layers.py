@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore import MessageStore
+
 pytestmark = pytest.mark.pure
 
 TOP = Path(__file__).parents[3]
@@ -84,6 +86,31 @@ def test_a_module_without_a_floor_is_found(copy: Path) -> None:
     code, out = check(copy)
     assert code == 1
     assert "planted.py: planted has no floor" in out
+
+
+@pytest.mark.parametrize("guard", ["", "if TYPE_CHECKING:\n    "])
+def test_a_circle_of_modules_is_found(copy: Path, guard: str) -> None:
+    (copy / "files").mkdir()
+    (copy / "files" / "one.py").write_text("from rmqstore.files import two\n")
+    (copy / "files" / "two.py").write_text(f"{guard}from rmqstore.files.one import One\n")
+    code, out = check(copy)
+    assert code == 1
+    assert "rmqstore.files.one imports itself over rmqstore.files.one, rmqstore.files.two" in out
+    assert "2 problems" in out
+
+
+@pytest.mark.parametrize("folder", ["cli", "consume", "services", "spark"])
+def test_a_private_name_of_another_object_is_found(copy: Path, folder: str) -> None:
+    (copy / folder).mkdir()
+    (copy / folder / "planted.py").write_text("def f(store):\n    return store.core._bounds\n")
+    code, out = check(copy)
+    assert code == 1
+    assert f"{folder}/planted.py:2: store.core._bounds is private" in out
+    assert "1 problems" in out
+
+
+def test_a_store_inherits_from_the_engine_alone() -> None:
+    assert len(MessageStore.__mro__) <= 4
 
 
 @pytest.mark.parametrize(

@@ -220,17 +220,14 @@ def test_no_room_for_a_filler(tmp_path: Path, at: int) -> None:
 
 
 def test_what_is_put_to_the_log_alone(tmp_path: Path) -> None:
-    class LogOnly(_core.Engine):
-        def _make_topic(self, topic: str) -> None:
-            self._set_topic(topic, 2)
-
     config = rmqstore.StoreConfig.small(mapped_file_size_commit_log=20_000)
-    log_only = LogOnly()
+    log_only = _core.Engine()
+    log_only.core.make_topic = lambda topic: log_only.core.set_topic(topic, 2)
     (tmp_path / "log").mkdir()
-    log_only._open(str(tmp_path / "log"), "a", config, 0.0, lambda: ({}, None), log_only=True)
+    log_only.core.open(str(tmp_path / "log"), "a", config, 0.0, lambda: ({}, None), log_only=True)
     for number in range(100):
         log_only.put("orders", bytes(900), queue_id=number % 3)
-    assert _core.queue_ends(log_only) == {"orders": {0: 34, 1: 33, 2: 33}}
+    assert _core.queue_ends(log_only.core) == {"orders": {0: 34, 1: 33, 2: 33}}
     log_only.close()
     assert not list((tmp_path / "log" / "consumequeue").rglob("*"))
     records = list(oracle_store.walk_log(tmp_path / "log" / "commitlog"))
@@ -249,7 +246,7 @@ def test_a_sealed_store_is_opened_without_walking_its_log(tmp_path: Path) -> Non
     before = (tmp_path / "checkpoint").read_bytes()
     (tmp_path / "checkpoint").unlink()
     with rmqstore.open(tmp_path) as store:
-        end = _core.seal_store(store, last.physical_offset, newest)
+        end = _core.seal_store(store.core, last.physical_offset, newest)
     assert end == last.physical_offset + last.store_size
     assert (tmp_path / "checkpoint").read_bytes()[8:] == before[8:]  # but for the physic time
     oracle_store.check_store(tmp_path, exact_index=True)

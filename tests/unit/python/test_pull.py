@@ -35,7 +35,7 @@ def bodies(records):
 
 def test_the_records_are_those_of_get(store):
     fill(store)
-    status, following, least, most, count, records = store._pull("orders", 1, 2, 5, 1 << 18)
+    status, following, least, most, count, records = store.core.pull("orders", 1, 2, 5, 1 << 18)
     assert (status, following, least, most, count) == (GetStatus.FOUND, 7, 0, 10, 5)
     assert bodies(records) == [m.body for m in store.get("orders", 1, 2, 5).messages]
 
@@ -45,7 +45,7 @@ def test_filters_are_those_of_get(store):
     for tags, sql in [("t1", None), (None, "n > 6"), ("t0", "n > 4"), ("t9", None)]:
         made = PullFilter(tags, sql)
         for _ in range(2):  # a filter may be used again
-            pulled = store._pull("orders", 1, 0, 32, 1 << 18, made)
+            pulled = store.core.pull("orders", 1, 0, 32, 1 << 18, made)
             got = store.get("orders", 1, 0, tags=tags, sql=sql)
             assert pulled[:4] == (got.status, got.next_offset, got.min_offset, got.max_offset)
             assert bodies(pulled[5]) == [m.body for m in got.messages]
@@ -55,8 +55,8 @@ def test_filters_are_those_of_get(store):
 
 def test_a_frame_is_header_and_records(store):
     fill(store)
-    plain = store._pull("orders", 1, 0, 3, 1 << 18)
-    framed = store._pull("orders", 1, 0, 3, 1 << 18, None, -7)[5]
+    plain = store.core.pull("orders", 1, 0, 3, 1 << 18)
+    framed = store.core.pull("orders", 1, 0, 3, 1 << 18, None, -7)[5]
     length = int.from_bytes(framed[4:8], "big")
     assert int.from_bytes(framed[:4], "big") == len(framed) - 4
     assert framed[8 + length :] == plain[5]
@@ -73,26 +73,26 @@ def test_statuses_are_those_of_get(store, offset):
     fill(store)
     for queue in (1, 3):
         got = store.get("orders", queue, offset)
-        pulled = store._pull("orders", queue, offset, 32, 1 << 18, None, 5)
+        pulled = store.core.pull("orders", queue, offset, 32, 1 << 18, None, 5)
         assert pulled[:4] == (got.status, got.next_offset, got.min_offset, got.max_offset)
         assert (pulled[5] == b"") == (not got.messages)
-    assert store._pull("unknown", 0, 0, 1, 1)[0] is GetStatus.NO_MESSAGE_IN_QUEUE
+    assert store.core.pull("unknown", 0, 0, 1, 1)[0] is GetStatus.NO_MESSAGE_IN_QUEUE
 
 
 def test_bytes_are_limited_but_for_one_record(store):
     fill(store)
-    assert store._pull("orders", 1, 0, 32, 1)[4] == 1
-    one = len(store._pull("orders", 1, 0, 1, 1)[5])
-    assert store._pull("orders", 1, 0, 32, 3 * one)[4] == 3
+    assert store.core.pull("orders", 1, 0, 32, 1)[4] == 1
+    one = len(store.core.pull("orders", 1, 0, 1, 1)[5])
+    assert store.core.pull("orders", 1, 0, 32, 3 * one)[4] == 3
 
 
 def test_bad_arguments(store):
     for bad in [("orders", -1, 0, 1, 1), ("orders", 0, 0, 0, 1), ("orders", 0, 0, 1, 0)]:
         with pytest.raises(ValueError, match="got"):
-            store._pull(*bad)
+            store.core.pull(*bad)
     store.close()
     with pytest.raises(StoreClosedError):
-        store._pull("orders", 0, 0, 1, 1)
+        store.core.pull("orders", 0, 0, 1, 1)
 
 
 def moved(holds, seconds=60.0):
@@ -104,7 +104,7 @@ def moved(holds, seconds=60.0):
 
 def test_holds_that_moved(store):
     fill(store)
-    holds = QueueHolds(store)
+    holds = QueueHolds(store.core)
     old = holds.add("orders", 1, 4)
     end = holds.add("orders", 1, 10)
     new = holds.add("unborn", 0, 0)
@@ -129,11 +129,11 @@ def test_holds_that_moved(store):
 
 
 def test_holds_outlive_the_store(store):
-    holds = QueueHolds(store)
+    holds = QueueHolds(store.core)
     holds.add("orders", 0, 0)
     store.close()
     assert holds.moved() == []
     with pytest.raises(StoreClosedError):
         holds.add("orders", 0, 0)
     with pytest.raises(StoreClosedError):
-        QueueHolds(store)
+        QueueHolds(store.core)

@@ -34,16 +34,16 @@ def consume(store: Any) -> None:
 
 # What an interrupted call may hold, and a call that needs the same.
 HELD = {
-    "topics": (lambda s: s._registry.lock, lambda s: s.create_topic("x")),
-    "topics that are written": (lambda s: s._registry._writing, lambda s: s.create_topic("x")),
-    "a file of topics": (lambda s: s._registry._table._saving, lambda s: s.create_topic("x")),
-    "an entry of it": (lambda s: s._registry._table._changing, lambda s: s.create_topic("x")),
-    "a put to a new topic": (lambda s: s._registry.lock, lambda s: s.put("x", b"")),
-    "offsets": (lambda s: s._progress._lock, lambda s: s.offsets),
-    "offsets that are written": (lambda s: s._progress._saving, consume),
-    "shares": (lambda s: s._sharing.lock, consume),
-    "consumers that come": (lambda s: s._joining, consume),
-    "retention": (lambda s: s._deleting, lambda s: s.delete_expired(before=0)),
+    "topics": (lambda s: s.registry.lock, lambda s: s.create_topic("x")),
+    "topics that are written": (lambda s: s.registry._writing, lambda s: s.create_topic("x")),
+    "a file of topics": (lambda s: s.registry._table._saving, lambda s: s.create_topic("x")),
+    "an entry of it": (lambda s: s.registry._table._changing, lambda s: s.create_topic("x")),
+    "a put to a new topic": (lambda s: s.registry.lock, lambda s: s.put("x", b"")),
+    "offsets": (lambda s: s.progress._lock, lambda s: s.offsets),
+    "offsets that are written": (lambda s: s.progress._saving, consume),
+    "shares": (lambda s: s.consumer_state.sharing.lock, consume),
+    "consumers that come": (lambda s: s.consumer_state.joining, consume),
+    "retention": (lambda s: s.retention._deleting, lambda s: s.delete_expired(before=0)),
 }
 
 
@@ -73,11 +73,11 @@ def test_a_handler_in_the_middle_of_a_change(tmp_path: Path) -> None:
         with opened(tmp_path) as store:
             signal.signal(signal.SIGUSR1, lambda *_: store.put("of_the_handler", b""))
             interrupt = lambda name, _entry: name == "x" and signal.raise_signal(signal.SIGUSR1)  # noqa: E731
-            store._registry.watchers.append(interrupt)
+            store.registry.watchers.append(interrupt)
             try:
                 store.create_topic("x")
             except RuntimeError as error:
-                store._registry.watchers.remove(interrupt)
+                store.registry.watchers.remove(interrupt)
                 store.create_topic("y", 2)
                 assert store.put("y", b"after").queue_offset == 0
                 return str(error)
@@ -249,7 +249,7 @@ def test_a_close_within_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
     def work() -> str:
         with opened(tmp_path) as store:
-            store._housekeeper.every(3600, store.flush, "a task")
+            store.housekeeper.every(3600, store.flush, "a task")
             try:
                 if held == "a put":
                     store.put("t", b"", queue_id=Closes(store))
@@ -260,12 +260,12 @@ def test_a_close_within_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
                     )
                     store.scan("t", columns=["body"], on_corruption="raise").to_table()
                 else:
-                    with store._registry.lock:
+                    with store.registry.lock:
                         store.close()
             except RuntimeError as error:
                 said = str(error)
             monkeypatch.undo()
-            assert not store._housekeeper._stopping  # nothing was stopped
+            assert not store.housekeeper._stopping  # nothing was stopped
             assert store.put("t", b"after").queue_offset == 9
             return said
 
@@ -278,7 +278,7 @@ def test_a_close_beside_a_put_that_waits_for_a_lock(tmp_path: Path) -> None:
     def work() -> str:
         with opened(tmp_path) as store:
             thread = threading.Thread(target=store.put, args=("new", b""))
-            with store._registry.lock:
+            with store.registry.lock:
                 thread.start()
                 thread.join(0.05)
                 with pytest.raises(RuntimeError, match="closed from within"):
@@ -298,8 +298,8 @@ def test_a_name_that_runs_code(tmp_path: Path) -> None:
     with rmqstore.open(tmp_path / "store", "a", config=CONFIG) as store:
         store.create_topic(Name("t"))
         store.create_group(Name("g"))
-        assert type(store._registry.get("t").topic_name) is str
-        assert type(store._groups.get("g").group_name) is str
+        assert type(store.registry.get("t").topic_name) is str
+        assert type(store.group_entries.get("g").group_name) is str
         store.put("t", b"")
         store.delete_topic(Name("t"))
         assert "t" not in store

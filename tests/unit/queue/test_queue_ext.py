@@ -99,7 +99,7 @@ def test_the_smallest_file_has_one_unit(tmp_path: Path) -> None:
 def test_a_file_without_room_for_a_bit_map_leaves_plain_codes(tmp_path: Path) -> None:
     root = tmp_path / "s"
     with rmqstore.open(root, "a", config=config(mapped_file_size_consume_queue_ext=24)) as store:
-        store._set_bitmap_filters({"T": [("a = 1", [0, 1, 2])]}, 14)
+        store.core.set_bitmap_filters({"T": [("a = 1", [0, 1, 2])]}, 14)
         fill(store, 0, 20)
         assert tagged(store, "TagA") == wanted("TagA", 20)
     assert codes(root) == [oracle.tags_code(TAGS[i % 5]) for i in range(0, 20, 2)]
@@ -279,7 +279,7 @@ def test_lost_units_find_their_ext_units_again(tmp_path: Path, lost: list[int]) 
     """The bit maps with them, which could not be made again."""
     root = tmp_path / "s"
     with rmqstore.open(root, "a", config=config()) as store:
-        store._set_bitmap_filters({"T": [("TAGS = 'a'", [1, 9, 12])]}, 2)
+        store.core.set_bitmap_filters({"T": [("TAGS = 'a'", [1, 9, 12])]}, 2)
         fill(store, 0, 200)
         expected = store["T"][0].ext_units()
         root = killed(store, tmp_path / "killed")
@@ -305,7 +305,7 @@ def test_lost_units_find_their_ext_units_again(tmp_path: Path, lost: list[int]) 
 def test_a_bit_map_whose_sector_is_lost_excludes_nobody(tmp_path: Path) -> None:
     root = tmp_path / "s"
     with rmqstore.open(root, "a", config=config(mapped_file_size_consume_queue_ext=2000)) as store:
-        store._set_bitmap_filters({"T": [("TRUE", [3, 170])]}, 24)
+        store.core.set_bitmap_filters({"T": [("TRUE", [3, 170])]}, 24)
         fill(store, 0, 60)
         root = killed(store, tmp_path / "killed")
     path = root / "consumequeue_ext/T/0/00000000000000000000"
@@ -381,12 +381,12 @@ def test_retention_removes_what_lies_below_an_address(tmp_path: Path) -> None:
     root = make(tmp_path / "s", 400)
     with rmqstore.open(root, "r+", config=config()) as store:
         first = codes(root)
-        assert store._truncate_ext("T", 0, oracle.tags_code("TagA")) == 0
-        assert store._truncate_ext("T", 0, first[49]) == 0
-        assert store._truncate_ext("T", 0, first[98]) == 1  # a file that ends right there stays
-        assert store._truncate_ext("T", 0, first[99]) == 1
-        assert store._truncate_ext("T", 9, first[99]) == 0
-        assert store._truncate_ext("T", 0, -(1 << 31) - 1) == 2  # but never the last one
+        assert store.core.truncate_ext("T", 0, oracle.tags_code("TagA")) == 0
+        assert store.core.truncate_ext("T", 0, first[49]) == 0
+        assert store.core.truncate_ext("T", 0, first[98]) == 1  # a file that ends right there stays
+        assert store.core.truncate_ext("T", 0, first[99]) == 1
+        assert store.core.truncate_ext("T", 9, first[99]) == 0
+        assert store.core.truncate_ext("T", 0, -(1 << 31) - 1) == 2  # but never the last one
         fill(store, 400, 50)
         assert tagged(store, "TagA || a") == wanted("TagA || a", 450)
     assert list(oracle_ext.read_files(root / "consumequeue_ext/T/0")) == [4000]
@@ -481,11 +481,11 @@ def test_a_bit_map_too_large_for_a_unit(tmp_path: Path) -> None:
     wide = config(mapped_file_size_consume_queue_ext=1 << 20)
     with rmqstore.open(root, "a", config=wide) as store:
         for width, whole in ((32_747, True), (32_748, False)):
-            store._set_bitmap_filters({"T": [("TRUE", [0, 8 * width - 1])]}, width)
+            store.core.set_bitmap_filters({"T": [("TRUE", [0, 8 * width - 1])]}, width)
             store.put("T", b"", queue_id=0)
             ext = store["T"][0].ext_units()[-1]
             assert ext["bitmap_size"] == (width if whole else -1)
             if whole:
                 assert bits(ext["bitmap"].tobytes()) == {0, 8 * width - 1}
         with pytest.raises(ValueError, match="bit 16 of 16"):
-            store._set_bitmap_filters({"T": [("TRUE", [16])]}, 2)
+            store.core.set_bitmap_filters({"T": [("TRUE", [16])]}, 2)

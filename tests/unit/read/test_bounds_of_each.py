@@ -37,9 +37,9 @@ def test_they_are_those_of_each(tmp_path: Path, way: str) -> None:
 
 
 def check(store: MessageStore) -> None:
-    each = [store._bounds(*place) for place in places(store)]
-    assert store._bounds_of_each(places(store)) == each
-    found = bounds_by_topic(store)
+    each = [store.core.bounds(*place) for place in places(store)]
+    assert store.core.bounds_of_each(places(store)) == each
+    found = bounds_by_topic(store.core)
     assert found["few"] == [(0, 3), (0, 2)]
     assert found["many"] == [(0, 1)] * 158
     assert "none" not in found
@@ -49,11 +49,11 @@ def check(store: MessageStore) -> None:
 def test_bad_places_are_refused_like_one(tmp_path: Path) -> None:
     with rmqstore.open(tmp_path / "store", "a", config=StoreConfig.small()) as store:
         store.put("few", b"x")
-        assert store._bounds_of_each([]) == []
+        assert store.core.bounds_of_each([]) == []
         for place in (("few", -1), ("few", 1 << 40), (3, 0)):
             with pytest.raises((TypeError, ValueError)):
-                store._bounds(*place)
+                store.core.bounds(*place)
             with pytest.raises((TypeError, ValueError)):
-                store._bounds_of_each([("few", 0), place])
+                store.core.bounds_of_each([("few", 0), place])
     with pytest.raises(rmqstore.StoreClosedError):
-        store._bounds_of_each([])
+        store.core.bounds_of_each([])

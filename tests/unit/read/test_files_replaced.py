@@ -27,7 +27,7 @@ def owner(tmp_path):
     with rmqstore.open(tmp_path / "store", "a", config=CONFIG) as store:
         for number in range(45):
             store.put("orders", (b"%d" % number) * 150, queue_id=0, tags="A")
-            store._advance_clock(10)
+            store.core.advance_clock(10)
         store.flush()
         yield store
 

@@ -77,7 +77,7 @@ def has(put: Any) -> Callable[[Any], bool]:
 def pulled(store: Any, put: Any, tags: str | None) -> bool:
     made = PullFilter(tags) if tags else None
     at = max(0, put.queue_offset - 40) if tags else put.queue_offset
-    *_, count, data = store._pull(TOPIC, 0, at, 64, 1 << 20, made)
+    *_, count, data = store.core.pull(TOPIC, 0, at, 64, 1 << 20, made)
     return count > 0 and b"newest %d " % put.queue_offset in data
 
 
@@ -95,7 +95,7 @@ def consumed(store: Any, put: Any, **options: Any) -> bool:
 
 
 def lagging(store: Any, put: Any) -> bool:
-    store._commit_progress(TOPIC, "late", 0, 0)
+    store.progress.commit(TOPIC, "late", 0, 0)
     return store.lag("late", TOPIC)[0].max_offset == put.queue_offset + 1
 
 
@@ -132,7 +132,7 @@ WAYS: dict[str, Callable[[Any, Any], bool]] = {
     "len": lambda s, p: len(s[TOPIC][0]) == p.queue_offset + 1,
     "max_offset": lambda s, p: s[TOPIC][0].max_offset == p.queue_offset + 1,
     "queue_bounds": lambda s, p: s.queue_bounds(TOPIC, 0)[1] == p.queue_offset + 1,
-    "bounds by topic": lambda s, p: bounds_by_topic(s)[TOPIC][0][1] == p.queue_offset + 1,
+    "bounds by topic": lambda s, p: bounds_by_topic(s.core)[TOPIC][0][1] == p.queue_offset + 1,
     "units": lambda s, p: len(s[TOPIC][0].units()) == p.queue_offset + 1,
     "ext_units": lambda s, p: len(s[TOPIC][0].ext_units()) == p.queue_offset + 1,
     "offset_at": lambda s, p: s[TOPIC][0].offset_at(1 << 50) == p.queue_offset + 1,
@@ -202,7 +202,7 @@ FIRST: dict[str, Callable[[Any, Any], bool]] = {
     "queue_ids": lambda s, p: 2 in s.queue_ids()["new"],
     "scan": lambda s, p: has(p)(s.scan("new", 2)),
     "query": lambda s, p: has(p)(s.query("new", "first")),
-    "pull": lambda s, p: s._pull("new", 2, 0, 32, 1 << 20)[4] == 1,
+    "pull": lambda s, p: s.core.pull("new", 2, 0, 32, 1 << 20)[4] == 1,
     "light": lambda s, p: has(p)(s.get("%LMQ%new", 0, 0).messages),
     "light topic": lambda s, p: "%LMQ%new" in s.topics and has(p)(s["%LMQ%new"][0]),
     "delayed": lambda s, p: [one.message.topic for one in s.delayed()] == ["later"],

@@ -221,7 +221,7 @@ def test_no_group_comes_on_in_a_topic_whose_offsets_cannot_be_written(
             other.commit()
         for refused in (
             lambda: store.consumer(name, group="g"),
-            lambda: store._progress.commit(name, "g", 0, 1),
+            lambda: store.progress.commit(name, "g", 0, 1),
         ):
             with pytest.raises(ValueError, match="topic must not be empty or contain '@'"):
                 refused()

@@ -208,7 +208,7 @@ def stored(server: Server) -> Stored:
     return Stored(
         plain=store.put("secret", b"TOP SECRET", keys=["k"]).physical_offset,
         delayed=store.put("secret", b"TOP SECRET", delay_level=18).physical_offset,
-        half=store._put_half_of(
+        half=store.transactions.put_half(
             "secret", 0, b"TOP SECRET", {"PGROUP": "p", "TRAN_MSG": "true"}
         ).physical_offset,
         retried=store.put("%RETRY%secret-g", b"TOP SECRET").physical_offset,
@@ -347,7 +347,7 @@ def test_a_record_inside_a_body_is_none(server: Server, client: RemotingClient) 
     probe = store.at(store.put("mine", b"", uniq_key=False).physical_offset)
     start = probe.physical_offset + probe.store_size + 88
     forged = rmqstore._core.encode_record("mine", b"forged", physical_offset=start)
-    store._put_stored("mine", 0, forged, "")
+    store.core.put_stored("mine", 0, forged, "")
     assert store.at(start).topic == "mine"
     answer = signed(client, 33, {"offset": start}, key="mine-only")
     assert (answer.code, answer.body) == (1, b"")
@@ -368,7 +368,7 @@ def test_only_who_may_write_is_asked_for_the_end(server: Server) -> None:
         assert signed(producer, 34, {}, beat, key="everything").code == 0
         bodies = [b"half %d" % number for number in range(4)]
         for body in bodies:
-            store._put_half_of("asked", 0, body, {"PGROUP": "asked-p", "TRAN_MSG": "true"})
+            store.transactions.put_half("asked", 0, body, {"PGROUP": "asked-p", "TRAN_MSG": "true"})
         store.clock.advance(61)
         asked = [producer.next_request(39) for _ in bodies]
         seen = itertools.chain.from_iterable(

@@ -140,7 +140,7 @@ def test_what_groups_get_is_counted(server: Server, client: RemotingClient) -> N
         body = client.ask(315, {"statsName": name, "statsKey": "orders@g"}).json
         assert body["statsMinute"] == span._asdict()
     server.store.create_topic("orders", 1)
-    server.store._commit_progress("orders", "g", 0, 0)
+    server.store.progress.commit("orders", "g", 0, 0)
     assert client.ask(208, {"consumerGroup": "g"}).body.startswith(b'{"consumeTps":0.4,')
     assert client.ask(207, {"groupName": "g"}).code == 0
     assert client.ask(315, {"statsName": "GROUP_GET_NUMS", "statsKey": "orders@g"}).code == 1

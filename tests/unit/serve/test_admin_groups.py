@@ -46,7 +46,7 @@ def client(server: Server) -> Iterator[RemotingClient]:
 
 def commit(server: Server, group: str, *offsets: int, topic: str = "orders") -> None:
     for queue_id, offset in enumerate(offsets):
-        server.store._commit_progress(topic, group, queue_id, offset)
+        server.store.progress.commit(topic, group, queue_id, offset)
 
 
 def stored(server: Server, queue_id: int, offset: int) -> int:

@@ -28,7 +28,7 @@ def server() -> Iterator[Server]:
             made.store.put("orders", b"%d" % number, queue_id=0)
         wait_until(lambda: made.store.queue_bounds("orders", 0) == (0, 4))
         for queue_id, offset in ((0, 3), (1, 0)):
-            made.store._commit_progress("orders", "g", queue_id, offset)
+            made.store.progress.commit("orders", "g", queue_id, offset)
         yield made
 
 
@@ -101,7 +101,7 @@ def test_progress_leaves_out_topics_that_nobody_wants_any_more(
     server: Server, operator: RemotingClient, member: RemotingClient
 ) -> None:
     server.store.create_topic("left", 1)
-    server.store._commit_progress("left", "g", 0, 0)
+    server.store.progress.commit("left", "g", 0, 0)
     table = loads(operator.ask(208, {"consumerGroup": "g"}).body)["offsetTable"]
     assert set(table) == {FIRST, SECOND}
 

@@ -51,7 +51,7 @@ def made(topic: str, **changes: object) -> dict[str, object]:
 def test_a_topic_is_made_and_changed(server: Server, client: RemotingClient) -> None:
     answer = client.ask(17, made("made"))
     assert (answer.code, answer.remark, answer.fields) == (0, "not set any response code", None)
-    entry = server.store._registry.get("made")
+    entry = server.store.registry.get("made")
     assert entry is not None
     assert (entry.read_queue_nums, entry.write_queue_nums, entry.perm) == (3, 5, 6)
     assert client.ask(17, made("made", readQueueNums=8, writeQueueNums=8, perm=4)).code == 0
@@ -172,9 +172,9 @@ def test_ext_units_of_a_queue(tmp_path: Path) -> None:
 
 def test_groups_that_consume_a_topic(server: Server, client: RemotingClient) -> None:
     assert client.ask(300, {"topic": "orders"}).json == {"groupList": []}
-    server.store._commit_progress("orders", "b", 0, 1)
-    server.store._commit_progress("orders", "a", 0, 1)
-    server.store._commit_progress("other", "c", 0, 1)
+    server.store.progress.commit("orders", "b", 0, 1)
+    server.store.progress.commit("orders", "a", 0, 1)
+    server.store.progress.commit("other", "c", 0, 1)
     assert client.ask(300, {"topic": "orders"}).json == {"groupList": ["a", "b"]}
 
 

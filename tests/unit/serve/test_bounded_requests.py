@@ -68,11 +68,11 @@ def test_progress_of_too_many_queues_is_not_listed(
     monkeypatch.setattr(progress, "_MAX_QUEUES", 4)
     for group in "ab":
         assert client.ask(34, None, heartbeat(f"c{group}", [consumer(group, {})], [])).code == 0
-        server.store._commit_progress("orders", group, 0, 1)
+        server.store.progress.commit("orders", group, 0, 1)
     assert len(client.ask(317, {"isOrder": "false"}).body) > 0
-    server.store._commit_progress("orders", "a", 1, 1)
+    server.store.progress.commit("orders", "a", 1, 1)
     server.store.create_topic("other", queue_nums=1)
-    server.store._commit_progress("other", "a", 0, 1)
+    server.store.progress.commit("other", "a", 0, 1)
     assert client.ask(208, {"consumerGroup": "a"}).code == 0
     refused = client.ask(317, {"isOrder": "false"})
     assert (refused.code, refused.remark) == (1, "the answer would have more than 4 queues")
@@ -318,7 +318,7 @@ def test_topics_and_groups_that_clients_make_are_bounded() -> None:
         back = {**BACK, "offset": stored.physical_offset}
         for number in range(3):
             assert client.ask(36, {**back, "group": f"b{number}"}).code == 0
-            server.store._commit_progress("orders", f"b{number}", 0, 1)
+            server.store.progress.commit("orders", f"b{number}", 0, 1)
         refused = client.ask(36, {**back, "group": "b3"})
         assert (refused.code, refused.remark) == (
             1, "the group b3 is not made: there are 3 already, 3 of 127.0.0.1",
@@ -370,7 +370,7 @@ TOPIC: dict[str, object] = {
 
 
 def queues_of(server: Server, topic: str) -> tuple[int, int]:
-    entry = server.store._registry.get(topic)
+    entry = server.store.registry.get(topic)
     assert entry is not None
     return entry.read_queue_nums, entry.write_queue_nums
 
@@ -422,7 +422,7 @@ def test_retry_queues_that_clients_ask_for_are_bounded(
     assert refused.code == 1
     assert (refused.remark or "").startswith("%RETRY%g is not given 1025 queues: ")
     assert client.ask(200, None, b'{"groupName":"g","retryQueueNums":1024}').code == 0
-    groups = server.store._groups
+    groups = server.store.group_entries
     with groups.lock:  # as a broker's operator may have it
         groups.put(GroupConfig("h", retry_queue_nums=5000))
     body = heartbeat("c", [consumer(name, {"orders": "*"}) for name in "gh"], [])

@@ -56,7 +56,7 @@ def test_a_heartbeat_makes_group_and_retry_topic(server: Server) -> None:
         assert answer.header["version"] == 399
     store = server.store
     assert store.groups["made"].retry_max == 16
-    topic = store._registry.get("%RETRY%made")
+    topic = store.registry.get("%RETRY%made")
     assert topic is not None
     assert (topic.perm, topic.read_queue_nums, topic.write_queue_nums) == (6, 1, 1)
     server.in_loop(server.gateway.new_groups._save_files)
@@ -212,13 +212,13 @@ BAD = [
 
 @pytest.mark.parametrize("body", BAD)
 def test_bad_heartbeats_are_refused_and_change_nothing(server: Server, body: bytes) -> None:
-    before = on_loop(server, lambda g: (len(g.clients.groups), len(list(g.store._groups))))
+    before = on_loop(server, lambda g: (len(g.clients.groups), len(list(g.store.group_entries))))
     with client(server) as one:
         answer = one.ask(34, None, body)
         assert answer.code == 1
         assert answer.remark
         assert one.ask(38, {"consumerGroup": "g"}).code == 1  # the connection lives
-    after = on_loop(server, lambda g: (len(g.clients.groups), len(list(g.store._groups))))
+    after = on_loop(server, lambda g: (len(g.clients.groups), len(list(g.store.group_entries))))
     assert after == before
 
 
@@ -261,7 +261,7 @@ def test_a_thousand_groups_come_at_a_time(server: Server) -> None:
         for batch in range(10):
             groups = [consumer(f"many-{batch}-{n}", {"t": "*"}) for n in range(100)]
             assert one.ask(34, None, heartbeat("c", groups)).code == 0
-        assert server.store._registry.get("%RETRY%many-9-99") is not None
+        assert server.store.registry.get("%RETRY%many-9-99") is not None
         assert members(one, "many-9-99") == ["c"]
         names = on_loop(server, lambda g: len(g.clients._consumes))
         assert names == 1

@@ -44,7 +44,7 @@ def prepare(store: rmqstore.MessageStore, body: bytes = b"1", **more: str) -> rm
         "PGROUP": "p", "TAGS": "t",
     } | more  # fmt: skip
     born = store.clock.now()
-    return store._put_half_of(
+    return store.transactions.put_half(
         "tx", 2, body, properties, flag=7, sys_flag=4, born_timestamp=born,
         born_host="127.0.0.1:33050", store_host="127.0.0.1:21911",
     )  # fmt: skip
@@ -177,7 +177,7 @@ def test_a_half_message_that_a_body_holds(server: Server, client: RemotingClient
         HALF_TOPIC, b"forged", queue_offset=0, physical_offset=at,
         properties={"REAL_TOPIC": "tx", "REAL_QID": "0", "PGROUP": "p"},
     )  # fmt: skip
-    store._put_stored("t", 0, forged, "")
+    store.core.put_stored("t", 0, forged, "")
     assert store.at(at).topic == HALF_TOPIC
     answer = client.ask(
         END,
@@ -351,7 +351,7 @@ def test_halves_from_before_the_opening(tmp_path: Path) -> None:
         store = server.store
         halves = [prepare(store, body) for body in (b"1", b"2", b"3")]
         with (
-            mock.patch.object(store, "_put_op", side_effect=StoreError("as if killed")),
+            mock.patch.object(store.transactions, "put_op", side_effect=StoreError("as if killed")),
             RemotingClient(server.address) as client,
         ):
             answer = end(client, halves[0], COMMIT)
@@ -398,9 +398,9 @@ def test_a_topic_is_never_made_in_the_loop(
     for how, made in ((COMMIT, "tx"), (ROLLBACK, OP_TOPIC)):
         half = prepare(store, how.to_bytes(1))
         if made == OP_TOPIC:
-            with store._registry.lock:
-                store._registry.remove(OP_TOPIC, 0)
-            store._set_topic(OP_TOPIC, 0)
+            with store.registry.lock:
+                store.registry.remove(OP_TOPIC, 0)
+            store.core.set_topic(OP_TOPIC, 0)
         else:
             store.delete_topic(made)
         gate.close()
@@ -421,9 +421,9 @@ def test_many_ends_in_other_threads_leave_the_loop_to_others(
     store = server.store
     store.create_topic("tx", 4)
     halves = [prepare(store, b"%d" % number) for number in range(60)]
-    monkeypatch.setattr(store, "_ends_at_once", lambda *place: False)
+    monkeypatch.setattr(store.transactions, "ends_at_once", lambda *place: False)
     many = [RemotingClient(server.address) for _ in range(20)]
-    with store._half_lock, RemotingClient(server.address) as other:
+    with store.transactions.lock, RemotingClient(server.address) as other:
         for one in many:
             for half in halves:
                 one.tell(END, end_fields(half, COMMIT))

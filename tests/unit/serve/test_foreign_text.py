@@ -83,7 +83,7 @@ def test_a_producer_group_that_nobody_is_of(
     fields = {**SEND, "a": group, "g": now, "f": "4", "i": f"TRAN_MSG\1true\2PGROUP\1{group}\2"}
     assert client.ask(310, fields, b"half").code == 0
     server.store.clock.advance(120)
-    server.store._check_transactions()
+    server.store.transaction_checks.check()
     wait_until(lambda: "no producer of group" in caplog.text)
     assert r"group g\nforged\x1b[2J can" in said(caplog, "no producer of group")
 

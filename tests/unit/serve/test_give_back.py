@@ -104,7 +104,7 @@ def test_group_and_topics_are_made(server: Server, client: RemotingClient) -> No
     for name in ("%RETRY%billing", "%DLQ%billing", "%RETRY%units"):
         topic = store[name]
         assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
-    flags = [store._registry.get(f"%RETRY%{name}").topic_sys_flag for name in ("billing", "units")]
+    flags = [store.registry.get(f"%RETRY%{name}").topic_sys_flag for name in ("billing", "units")]
     assert flags == [0, 2]
 
 
@@ -117,7 +117,7 @@ def test_the_level_grows_with_the_tries(
 ) -> None:
     store = server.store
     store.create_topic("orders", 1)
-    done = store._put_stored("orders", 0, b"1", "KEYS\x01k", reconsume_times=tried)
+    done = store.core.put_stored("orders", 0, b"1", "KEYS\x01k", reconsume_times=tried)
     assert is_done(give_back(client, done.physical_offset, asked))
     back = newest(store)
     assert (back.topic, back.queue_id) == ("SCHEDULE_TOPIC_XXXX", level - 1)
@@ -152,7 +152,7 @@ def test_how_often(
     store.create_topic("orders", 1)
     group = f"often{next(NUMBERS)}"
     store.create_group(group, retry_max=of_group)
-    done = store._put_stored("orders", 0, b"1", "", reconsume_times=tried)
+    done = store.core.put_stored("orders", 0, b"1", "", reconsume_times=tried)
     more = {} if of_request is None else {"maxReconsumeTimes": of_request}
     assert is_done(give_back(client, done.physical_offset, group=group, version=version, **more))
     back = newest(store)
@@ -186,16 +186,16 @@ def test_offsets_that_are_no_message(server: Server, client: RemotingClient) -> 
     store = server.store
     forged_at = 4096
     shift = store.put("orders", b"1", queue_id=0)
-    whole = store._put_stored("orders", 0, b"", "").physical_offset
+    whole = store.core.put_stored("orders", 0, b"", "").physical_offset
     del shift
-    probe = store._put_stored("orders", 0, b"B" * 8, "")
+    probe = store.core.put_stored("orders", 0, b"B" * 8, "")
     start = store.at(probe.physical_offset)
     body_at = 84 + 4  # of a record with IPv4 hosts
     forged_at = start.physical_offset + start.store_size + body_at
     forged = rmqstore._core.encode_record(
         "orders", b"forged", queue_id=0, queue_offset=2, physical_offset=forged_at
     )
-    carrier = store._put_stored("orders", 0, forged, "")
+    carrier = store.core.put_stored("orders", 0, forged, "")
     assert store.at(forged_at).body == b"forged"  # it is a record by its bytes alone
     end = carrier.physical_offset + store.at(carrier.physical_offset).store_size
     before = len(list(store.scan()))
@@ -290,7 +290,7 @@ def test_what_the_store_does_not_take(server: Server, client: RemotingClient) ->
     """Properties that grow beyond their limit: the status' name, as a broker answers."""
     store = server.store
     store.create_topic("orders", 1)
-    done = store._put_stored("orders", 0, b"1", "a\x01" + "x" * 32_700)
+    done = store.core.put_stored("orders", 0, b"1", "a\x01" + "x" * 32_700)
     answer = give_back(client, done.physical_offset)
     assert answer.code == 1
     assert answer.remark in ("PROPERTIES_SIZE_EXCEEDED", "MESSAGE_ILLEGAL")

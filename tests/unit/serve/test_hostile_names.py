@@ -158,9 +158,9 @@ def check_store(
     assert outside(root, store) == before
     assert not Path("/tmp/rmqstore-hostile").exists()
     topics = [one.name for one in (store / "consumequeue").iterdir()]
-    for name in (*topics, *(one.topic_name for one in server.store._registry)):
+    for name in (*topics, *(one.topic_name for one in server.store.registry)):
         assert paths.is_topic_name(name), name
-    for one in server.store._groups:
+    for one in server.store.group_entries:
         assert paths.is_group_name(one.group_name), one.group_name
     with RemotingClient(server.address) as client:
         sent = client.ask(

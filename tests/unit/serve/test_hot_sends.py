@@ -67,7 +67,7 @@ class Wire:
 
     def __init__(self, store, born=BORN, host=HOST):
         self.store = store
-        self.sends = ClientSends(store, "DefaultCluster", "Region \u20ac")
+        self.sends = ClientSends(store.core, "DefaultCluster", "Region \u20ac")
         self.reader = FrameReader(Request)
         self.reader.set_hosts(born, host)
 
@@ -234,7 +234,7 @@ def test_a_topic_to_which_nobody_may_send_is_left_to_python(store, wire, queue):
     wire.sends.set_topic("orders", 0)
     assert len(wire.give(frame(e=queue) + frame(320, batch((b"x", "")), m="true", e=queue))) == 2
     wire.sends.set_topic("orders", 4)
-    store._set_topic("orders", 0)  # producers see no queue
+    store.core.set_topic("orders", 0)  # producers see no queue
     assert len(wire.give(frame(e=queue))) == (1 if queue.startswith("-") else 0)
     assert store.get("orders", int(queue) if queue == "3" else 0, 0).max_offset == (
         0 if queue.startswith("-") else 1
@@ -243,7 +243,7 @@ def test_a_topic_to_which_nobody_may_send_is_left_to_python(store, wire, queue):
 
 def test_a_store_that_refuses(store, wire):
     assert wire.give(frame()) == []
-    store._pretend_disk_use(99, 99)
+    store.core.pretend_disk_use(99, 99)
     left = wire.give(frame(opaque=1) + frame(opaque=2) + frame(opaque=3, b="other"))
     # The disk is looked at when a file is begun; until then messages are stored.
     assert [r.opaque for r in left][-1] == 3
@@ -282,7 +282,7 @@ def test_random_messages_are_those_of_the_slow_way(store, wire):
         assert wire.give(made) == []
         kept = {k: v for k, v in mapping.items() if k and v and k != "WAIT"}
         kept["CLUSTER"] = "DefaultCluster"
-        store._put_stored("slow", queue, body, properties(kept), flag=flag, sys_flag=sys_flag,
+        store.core.put_stored("slow", queue, body, properties(kept), flag=flag, sys_flag=sys_flag,
                           born_timestamp=number, born_host=BORN, store_host=HOST,
                           reconsume_times=again)  # fmt: skip
     assert len(wire.answers()) == 400
@@ -307,7 +307,7 @@ def test_records_are_good_ones(tmp_path, checksum):
         wire.give(frame() + frame(320, batch((b"x", "a\x01b"), (b"y", "")), m="true"))
     with rmqstore.open(tmp_path, "r") as store:
         assert [m.body for m in store["orders"][1]] == [b"body", b"x", b"y"]
-        assert store._verify() == (3, 3, [], [])
+        assert store.core.verify() == (3, 3, [], [])
 
 
 # ---- with a gateway
@@ -355,7 +355,7 @@ def test_a_changed_topic_is_the_same_either_way(change, code):
         with serve(None) as server:
             server.store.create_topic("orders", queue_nums=4)
             server.gateway.shared.hot_sends = hot
-            registry = server.store._registry
+            registry = server.store.registry
             registry.change({"orders": lambda there: replace(there, **CHANGES[change])})
             said: list[object] = []
             with RemotingClient(server.address) as client:
@@ -381,7 +381,7 @@ def test_the_core_leaves_a_topic_that_is_not_writable():
     """A broker takes what is sent to it all the same; clients do not find it in their routes."""
     with serve(None) as server:
         server.store.create_topic("orders", queue_nums=4)
-        registry = server.store._registry
+        registry = server.store.registry
         counts = server.gateway.sends.counts
         with RemotingClient(server.address) as client:
             assert client.answer(asked(client, e="-1")).code == 0

@@ -160,9 +160,9 @@ def test_a_topic_that_no_consumer_wants_any_more(server: Server, client: Remotin
 
 def test_queues_that_are_not_read_do_not_count(server: Server, client: RemotingClient) -> None:
     commit(client, "billing", 0, 10)
-    entry = server.store._registry.get("orders")
+    entry = server.store.registry.get("orders")
     assert entry is not None
-    server.store._registry.put(dataclasses.replace(entry, read_queue_nums=2))
+    server.store.registry.put(dataclasses.replace(entry, read_queue_nums=2))
     assert behind(client, "billing") == 10
     assert shown(server) == [("billing", "orders", 0, 10)]
 

@@ -80,7 +80,9 @@ def test_a_message_given_back(server: Server, client: RemotingClient) -> None:
 
 def test_a_transaction_that_is_committed(server: Server, client: RemotingClient) -> None:
     held = hold(server, client, "t")
-    half = server.store._put_half_of("t", 0, b"committed", {"PGROUP": "p", "TRAN_MSG": "true"})
+    half = server.store.transactions.put_half(
+        "t", 0, b"committed", {"PGROUP": "p", "TRAN_MSG": "true"}
+    )
     assert client.is_quiet(0.1)
     fields = {
         "producerGroup": "p", "tranStateTableOffset": half.queue_offset, "msgId": "x",

@@ -28,16 +28,16 @@ def ask_of(stepped: Server, code: int) -> tuple[dict[str, object] | None, bytes]
     if code in (208, 222, 308, 314, 317, 43):
         store.create_group("g")
         for queue_id in range(QUEUES):
-            store._progress.commit("big", "g", queue_id, 0)
+            store.progress.commit("big", "g", queue_id, 0)
     if code == 321:
         store.put_many("t", [b"x"] * QUEUES, queue_id=0)
     if code in (21, 206):
-        with store._registry.lock:
+        with store.registry.lock:
             for number in range(QUEUES):
-                store._registry.enter(TopicConfig(f"t{number}", 1, 1))
+                store.registry.enter(TopicConfig(f"t{number}", 1, 1))
     if code == 201:
         for number in range(QUEUES):
-            store._groups.enter(GroupConfig(f"g{number}"))
+            store.group_entries.enter(GroupConfig(f"g{number}"))
     if code == 219:
         for number in range(QUEUES):
             stepped.gateway.nameserver.values.put("n", f"k{number}", "value", "owner")
@@ -188,13 +188,13 @@ def test_the_queues_of_all_topics_are_not_looked_at(
     store = stepped.store
     store.put("t", b"later", delay_level=2, queue_id=0)
     store.flush()
-    queue_files = store._queue_files
+    queue_files = store.core.queue_files
 
     def looked() -> dict[str, list[int]]:
         assert threading.current_thread() is not stepped._thread
         return queue_files()
 
-    monkeypatch.setattr(store, "_queue_files", looked)
+    monkeypatch.setattr(store.core, "queue_files", looked)
     wait_until(lambda: asker.ask(45).body == b'{"offsetTable":{2:0}}')
     assert asker.ask(28).json["table"]["scheduleMessageOffset_2"] == "0,1"
     asked: dict[str, object] = {"topic": "t", "group": "g", "consumerGroup": "g", "queueId": 1}

@@ -135,10 +135,10 @@ def test_an_orderly_topic_is_in_its_route_and_its_entry(
     assert "orderTopicConf" not in client.ask(ROUTE, {"topic": "orders"}).json
     assert client.ask(100, {**entry, "value": "broker-a:4"}).code == 0
     assert client.ask(ROUTE, {"topic": "orders"}).json["orderTopicConf"] == "broker-a:4"
-    assert server.store._registry.get("orders").order  # type: ignore[union-attr]
+    assert server.store.registry.get("orders").order  # type: ignore[union-attr]
     assert client.ask(102, entry).code == 0
     assert "orderTopicConf" not in client.ask(ROUTE, {"topic": "orders"}).json
-    assert not server.store._registry.get("orders").order  # type: ignore[union-attr]
+    assert not server.store.registry.get("orders").order  # type: ignore[union-attr]
 
 
 def test_writing_is_taken_from_routes_and_given_back_with_what_is_inherited(

@@ -94,7 +94,7 @@ def test_what_is_committed_again_ends_in_the_core(server: Server, client: Remoti
     assert (query(client, "again"), ended() - before) == (4, 2)
     assert query(client, "again", queue=1) == 4
     assert server.gateway.requests[UPDATE] - handled == 8
-    server.store._commit_progress("orders", "again", 0, 6)
+    server.store.progress.commit("orders", "again", 0, 6)
     tell()  # it is not what is there any more
     assert (query(client, "again"), ended() - before) == (4, 2)
     assert update(client, "again", 4).code == 0  # somebody waits for the answer
@@ -250,6 +250,6 @@ def test_offsets_are_written_while_it_runs(tmp_path: Path) -> None:
         server.store.create_topic("orders", 2)
         update(client, "g", 1)
         server.store.clock.advance(6)
-        server.store._housekeeper.run_due()
+        server.store.housekeeper.run_due()
         assert OffsetTable.load(tmp_path).offsets == {("orders", "g"): {0: 1}}
-        assert on_loop(server, lambda gateway: gateway.store._progress.get("orders", "g")) == {0: 1}
+        assert on_loop(server, lambda gateway: gateway.store.progress.get("orders", "g")) == {0: 1}

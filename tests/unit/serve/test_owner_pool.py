@@ -42,14 +42,14 @@ def server(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> Iterator[S
     """Return a server whose look-ups for ``slow`` wait for the gate."""
     with Server(None, Settings(), StoreConfig.small()) as made:
         made.store.put("orders", b"1", keys=["slow", "k"])
-        locate = made.store._locate
+        locate = made.store.core.locate
 
         def slow(topic: str, keys: list[str], *other: Any) -> Any:
             if keys == ["slow"]:
                 assert gate.wait(60)
             return locate(topic, keys, *other)
 
-        monkeypatch.setattr(made.store, "_locate", slow)
+        monkeypatch.setattr(made.store.core, "locate", slow)
         yield made
         gate.set()
 

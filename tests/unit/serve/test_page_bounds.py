@@ -46,7 +46,9 @@ def zeros(kind: int) -> bytes:
 
 def put_deflated(store: rmqstore.MessageStore, body: bytes, kind: int) -> None:
     flag = 1 | kind << 8
-    store._put_stored("bombs", 0, body, "", sys_flag=flag, born_timestamp=1, born_host="1.1.1.1:1")
+    store.core.put_stored(
+        "bombs", 0, body, "", sys_flag=flag, born_timestamp=1, born_host="1.1.1.1:1"
+    )
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2, 3])

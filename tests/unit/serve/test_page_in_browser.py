@@ -88,7 +88,7 @@ def test_how_far_groups_are_behind(server: Server, browse: Callable[..., Page]) 
     for number in range(1234):
         store.put("orders", b"x", queue_id=number % 2)
     store.put("news", b"x", queue_id=0)
-    store._commit_progress("orders", "billing", 0, 600)
+    store.progress.commit("orders", "billing", 0, 600)
     with RemotingClient(server.address) as client:
         groups = [
             consumer("fresh", {"orders": "*"}),
@@ -103,8 +103,8 @@ def test_how_far_groups_are_behind(server: Server, browse: Callable[..., Page]) 
         assert page.run(row("group_rows", "all")) == ["all", "news", "1", "-", ""]
         late = "[...document.querySelectorAll('#group_rows td.late')].map(c => c.textContent)"
         assert page.run(late) == ["1,234", "634"]
-        store._commit_progress("orders", "billing", 0, 617)
-        store._commit_progress("orders", "billing", 1, 617)
+        store.progress.commit("orders", "billing", 0, 617)
+        store.progress.commit("orders", "billing", 1, 617)
         page.wait_for(f"({row('group_rows', 'billing')})?.[3] === '0'")
         assert page.run(row("group_rows", "billing"))[4] == ""
 
@@ -116,10 +116,10 @@ def test_by_how_much_groups_are_late(server: Server, browse: Callable[..., Page]
         store.put("orders", b"first", queue_id=queue)
         store.clock.advance(int(hours * 3600))
         store.put("orders", b"last", queue_id=queue)
-    store._commit_progress("orders", "billing", 1, 0)
+    store.progress.commit("orders", "billing", 1, 0)
     page = browse()
     assert page.run(row("group_rows", "billing")) == ["billing", "orders", "0", "4", "90 min"]
-    store._commit_progress("orders", "billing", 0, 1)
+    store.progress.commit("orders", "billing", 0, 1)
     page.wait_for(f"({row('group_rows', 'billing')})?.[4] === '30 min'")
 
 

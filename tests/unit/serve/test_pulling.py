@@ -64,7 +64,7 @@ def test_records_are_those_stored(server: Server, client: RemotingClient, code: 
     answer = pull(client, code=code, queueOffset=3, maxMsgNums=5)
     assert place(answer) == (0, "FOUND", 8, 0, 40)
     messages = server.store.get("orders", 0, 3, 5).messages
-    assert answer.body == b"".join(server.store._record_bytes(one) for one in messages)
+    assert answer.body == b"".join(server.store.core.record_bytes(one) for one in messages)
     assert bodies(answer) == [b"3", b"4", b"5", b"6", b"7"]
 
 
@@ -125,7 +125,7 @@ def test_checks_in_their_order(server: Server, client: RemotingClient) -> None:
     store = server.store
     store.create_topic("secret", 1, perm=2)
     store.create_group("closed")
-    groups = store._groups
+    groups = store.group_entries
     groups.put(dataclasses.replace(groups.get("closed"), consume_enable=False))
     assert pull(client, group="../x", topic="unknown").code == 1
     assert refused(client, group="closed", topic="unknown", queueId=9) == (
@@ -173,7 +173,7 @@ def test_the_subscription_of_the_heartbeat(server: Server, client: RemotingClien
     assert refused(client, **asked, subVersion=8)[0] == 27
     client.ask(34, None, heartbeat("c", [
         consumer("beating", {"orders": "*"}, version=9, messageModel="BROADCASTING")]))  # fmt: skip
-    groups = server.store._groups
+    groups = server.store.group_entries
     groups.put(dataclasses.replace(groups.get("beating"), consume_broadcast_enable=False))
     assert refused(client, **asked) == (
         16, "the consumer group[beating] can not consume by broadcast way",
@@ -192,7 +192,7 @@ def test_a_group_that_nobody_makes() -> None:
 
 def test_the_commit_offset_of_a_pull_is_kept(server: Server, client: RemotingClient) -> None:
     def committed() -> int | None:
-        return server.store._progress.get("orders", "committing").get(0)
+        return server.store.progress.get("orders", "committing").get(0)
 
     pull(client, group="committing", commitOffset=7)
     assert committed() is None
@@ -262,7 +262,7 @@ def test_files_that_go_while_they_are_read(
     status: GetStatus, code: int, is_held: bool,
 ) -> None:  # fmt: skip
     """Of a log's file the client asks again at once; of a queue's it may wait."""
-    monkeypatch.setattr(server.store, "_pull", lambda *_, **__: (status, 17, 3, 40, 0, b""))
+    monkeypatch.setattr(server.store.core, "pull", lambda *_, **__: (status, 17, 3, 40, 0, b""))
     assert place(pull(client, queueOffset=5)) == (code, status.name, 17, 3, 40)
     number = hold(client, 50, queueOffset=5)
     if is_held:

@@ -105,7 +105,7 @@ def test_pushed_and_stored(
     assert (message.flag, message.sys_flag, message.reconsume_times) == (7, 1, 2)
     assert (message.born_timestamp, message.born_host) == (BORN, replier.name)
     assert message.store_host == server.address
-    assert server.store._registry.get(TOPIC).write_queue_nums == 1  # type: ignore[union-attr]
+    assert server.store.registry.get(TOPIC).write_queue_nums == 1  # type: ignore[union-attr]
 
 
 def test_a_client_that_does_not_answer_in_10_seconds(

@@ -248,14 +248,14 @@ def test_a_query_is_asked_again(
 ) -> None:  # fmt: skip
     server.store.put("t", b"secret", queue_id=0, keys=["k"])
     begun, go_on = threading.Event(), threading.Event()
-    locate = server.store._locate
+    locate = server.store.core.locate
 
     def slow(*arguments: Any, **options: Any) -> Any:
         begun.set()
         assert go_on.wait(60)
         return locate(*arguments, **options)
 
-    monkeypatch.setattr(server.store, "_locate", slow)
+    monkeypatch.setattr(server.store.core, "locate", slow)
     fields = {
         "topic": "t", "key": "k", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": (1 << 62),
     }  # fmt: skip
@@ -314,7 +314,7 @@ def test_a_long_answer_that_is_being_built(
     server: Server, client: RemotingClient, accounts: Accounts, clock: Clock, taken: str
 ) -> None:
     """It waits, and is built in steps: each is of somebody who may still ask."""
-    server.store._registry.change({"t": lambda there: TopicConfig("t", 4096, 4096)})
+    server.store.registry.change({"t": lambda there: TopicConfig("t", 4096, 4096)})
     with RemotingClient(server.address) as second:
         clock.stop_after(60)
         asked = [
@@ -335,7 +335,7 @@ def test_a_long_answer_that_is_being_built(
 def test_a_heartbeat_and_a_lock_end_with_the_permission(
     server: Server, client: RemotingClient, accounts: Accounts, clock: Clock
 ) -> None:
-    server.store._registry.change({"t": lambda there: TopicConfig("t", 4096, 4096)})
+    server.store.registry.change({"t": lambda there: TopicConfig("t", 4096, 4096)})
     queues = [{"topic": "t", "brokerName": "broker-a", "queueId": n} for n in range(4096)]
     body = json.dumps({"consumerGroup": "g", "clientId": "c", "mqSet": queues}).encode()
     clock.stop_when(lambda: len(server.gateway.locks) > 100)

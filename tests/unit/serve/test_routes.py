@@ -98,7 +98,7 @@ def test_a_request_without_a_topic() -> None:
 def test_a_topic_whose_name_would_be_a_path_has_no_route() -> None:
     # 4.9.3 makes the retry topics of groups of any name, and its topics.json has them.
     with made() as server, RemotingClient(server.address) as client:
-        registry = server.store._registry
+        registry = server.store.registry
         with registry.lock:
             registry.put(TopicConfig("%RETRY%../../x", 1, 1))
         assert client.ask(ROUTE, {"topic": "%RETRY%../../x"}).code == 17
@@ -106,7 +106,7 @@ def test_a_topic_whose_name_would_be_a_path_has_no_route() -> None:
 
 def test_what_an_entry_says_is_in_the_route() -> None:
     with made() as server, RemotingClient(server.address) as client:
-        registry = server.store._registry
+        registry = server.store.registry
         with registry.lock:
             registry.put(TopicConfig("t", 3, 5, 4, topic_sys_flag=2))
         (queues,) = client.ask(ROUTE, {"topic": "t"}).json["queueDatas"]
@@ -123,7 +123,7 @@ def test_what_an_entry_says_is_in_the_route() -> None:
 def test_without_auto_create_no_topic_is_made_after_the_default() -> None:
     with made(auto_create=False) as server, RemotingClient(server.address) as client:
         assert client.ask(ROUTE, {"topic": "TBW102"}).code == 17
-        registry = server.store._registry
+        registry = server.store.registry
         with registry.lock:  # as a broker leaves it
             registry.put(TopicConfig("TBW102", 8, 8, 7))
         assert client.ask(ROUTE, {"topic": "TBW102"}).body == text_of(server, perm=6, queues=8)
@@ -180,10 +180,10 @@ def test_topics_are_in_the_next_route(wait_until: Callable[[Callable[[], object]
         assert client.ask(ROUTE, {"topic": "new"}).code == 17
         store.put("new", b"made by another thread")
         wait_until(lambda: client.ask(ROUTE, {"topic": "new"}).code == 0)
-        with store._registry.lock:
-            entry = store._registry.get("new")
+        with store.registry.lock:
+            entry = store.registry.get("new")
             assert entry is not None
-            store._registry.put(dataclasses.replace(entry, perm=2))
+            store.registry.put(dataclasses.replace(entry, perm=2))
         assert client.ask(ROUTE, {"topic": "new"}).json["queueDatas"][0]["perm"] == 2
         store.delete_topic("new")
         assert client.ask(ROUTE, {"topic": "new"}).code == 17

@@ -121,7 +121,7 @@ def test_a_half_message(server: Server, client: RemotingClient, word: str) -> No
         "CLUSTER": "DefaultCluster", "REAL_TOPIC": "orders", "REAL_QID": "3",
     }  # fmt: skip
     assert (message.sys_flag, message.flag, message.body) == (0, 5, b"half")
-    assert server.store._registry.get("RMQ_SYS_TRANS_HALF_TOPIC") == TopicConfig(
+    assert server.store.registry.get("RMQ_SYS_TRANS_HALF_TOPIC") == TopicConfig(
         "RMQ_SYS_TRANS_HALF_TOPIC", 1, 1
     )
     assert len(server.store["orders"][3]) == 0
@@ -160,7 +160,7 @@ def test_retries_and_dead_letters(
     assert message.properties == {
         "RETRY_TOPIC": "orders", "DELAY": "0", "CLUSTER": "DefaultCluster",
     }  # fmt: skip
-    assert server.store._registry.get(topic) == TopicConfig(topic, 1, 1)
+    assert server.store.registry.get(topic) == TopicConfig(topic, 1, 1)
 
 
 def test_a_dead_letter_is_not_delayed(server: Server, client: RemotingClient) -> None:

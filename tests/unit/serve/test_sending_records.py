@@ -158,7 +158,7 @@ def test_the_advertised_address_is_the_store_host(hot: bool) -> None:
 
 def test_a_topic_is_made_like_the_default(server: Server, client: RemotingClient) -> None:
     assert send(client, "Topic1", b"x", queueId=2, defaultTopicQueueNums=4).code == 0
-    entry = server.store._registry.get("Topic1")
+    entry = server.store.registry.get("Topic1")
     assert entry == TopicConfig("Topic1", 4, 4, 6)
     assert only(server, "Topic1", 2).body == b"x"
     assert client.ask(105, {"topic": "Topic1"}).json["queueDatas"][0]["writeQueueNums"] == 4
@@ -172,13 +172,13 @@ def test_how_many_queues_it_has(
     server: Server, client: RemotingClient, default: str, asked: int, queues: int
 ) -> None:
     assert send(client, "t", b"x", defaultTopic=default, defaultTopicQueueNums=asked).code == 0
-    assert server.store._registry.get("t") == TopicConfig("t", queues, queues, 6)
+    assert server.store.registry.get("t") == TopicConfig("t", queues, queues, 6)
 
 
 def test_producers_of_a_unit(server: Server, client: RemotingClient) -> None:
     for topic, flag in (("t", 1), ("%RETRY%g", 2)):
         assert send(client, topic, b"x", unitMode="true").code == 0
-        entry = server.store._registry.get(topic)
+        entry = server.store.registry.get(topic)
         assert entry is not None
         assert entry.topic_sys_flag == flag
 
@@ -195,7 +195,7 @@ def test_a_default_that_is_not_inherited(
 
 def test_without_auto_create(hot: bool) -> None:
     with made(hot=hot, auto_create=False) as server, RemotingClient(server.address) as client:
-        registry = server.store._registry
+        registry = server.store.registry
         for _ in range(2):
             answer = send(client, "t", b"x")
             assert answer.code == 17
@@ -223,7 +223,7 @@ def test_topics_that_every_broker_has_may_be_sent_to(
 ) -> None:
     assert send(client, topic, b"x", queueId=queues - 1).code == 0
     assert only(server, topic, queues - 1).body == b"x"
-    entry = server.store._registry.get(topic)
+    entry = server.store.registry.get(topic)
     assert entry is not None
     assert entry.write_queue_nums == queues
 
@@ -286,7 +286,7 @@ def test_a_queue_that_is_not_there(
 
 
 def test_more_queues_to_read_than_to_write(server: Server, client: RemotingClient) -> None:
-    registry = server.store._registry
+    registry = server.store.registry
     with registry.lock:
         registry.put(TopicConfig("shrunk", 4, 2))
     assert send(client, "shrunk", b"x", queueId=3).code == 0  # as a broker takes it

@@ -330,7 +330,7 @@ def test_what_is_being_answered_is_answered():
 
 def test_a_store_that_fails_while_serving(tmp_path, caplog):
     server = rmqstore.serve(tmp_path / "store", config=SMALL)
-    server.store._set_failed(errno.EIO, "commitlog", "cannot be forced to the disk")
+    server.store.core.set_failed(errno.EIO, "commitlog", "cannot be forced to the disk")
     server.in_loop(server._watch)
     server.in_loop(server._watch)
     assert caplog.text.count("the store failed, messages are refused") == 1

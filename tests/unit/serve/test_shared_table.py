@@ -66,12 +66,12 @@ def client(server: Server) -> Iterator[RemotingClient]:
 
 def add_offsets(server: Server, count: int, topic: str = "t") -> None:
     for number in range(count):
-        server.store._commit_progress(topic, f"g{number}", 0, 1)
+        server.store.progress.commit(topic, f"g{number}", 0, 1)
 
 
 def add_groups(server: Server, count: int) -> None:
     for number in range(count):
-        server.store._groups.enter(GroupConfig(f"g{number}", retry_max_times=3))
+        server.store.group_entries.enter(GroupConfig(f"g{number}", retry_max_times=3))
 
 
 @pytest.mark.parametrize("kind", ["offsets", "groups", "groups beside offsets"])
@@ -200,7 +200,7 @@ def test_what_is_being_made_stays_its_owners_through_a_look(
     table._shares.most = 6
     topic: dict[str, object] = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
     go_on = threading.Event()
-    monkeypatch.setattr(server.store, "_check_writable", lambda: go_on.wait(60))
+    monkeypatch.setattr(server.store.core, "check_writable", lambda: go_on.wait(60))
 
     def ask(number: int) -> int:
         body = b'{"groupName":"g%d","retryMaxTimes":3}' % number
@@ -242,7 +242,7 @@ def test_topics_that_are_deleted_count_for_nobody(
     elif way == "store":
         server.store.delete_topic("t0")
     else:
-        server.store._registry.leave(["t0"])
+        server.store.registry.leave(["t0"])
     server.in_loop(setattr, server.gateway.produced_topics, "_look_from", 0.0)
     assert [send(client, f"u{n}") for n in range(2)] == [0, 17]
 

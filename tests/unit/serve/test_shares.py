@@ -206,7 +206,7 @@ def test_only_offsets_of_queues_that_are_there_are_kept(pair: tuple[Server, Of, 
     refused = commit(attacker, "g", 8)
     assert (refused.code, refused.remark) == (1, "the topic orders has no queue 8")
     server.store.put("orders", b"1", queue_id=7)
-    server.store._registry.put(TopicConfig("orders", 4, 4, 6))
+    server.store.registry.put(TopicConfig("orders", 4, 4, 6))
     assert commit(attacker, "other", 7).code == 0  # it has messages, which a client still reads
     assert commit(attacker, "other", 6).code == 1
     assert dict(server.store.offsets) == {("orders", "g"): {7: 1}, ("orders", "other"): {7: 1}}
@@ -230,13 +230,13 @@ def test_offsets_of_nothing_are_taken_back(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sharedtable, "_ENTRY_REST_SECONDS", 0.0)
     with server_with(tmp_path, offsets=40) as server:
         for queue in range(100, 130):
-            server.store._commit_progress("orders", "spoilt", queue, 1)
+            server.store.progress.commit("orders", "spoilt", queue, 1)
         for queue in range(10):
-            server.store._commit_progress("unknown", f"g{queue}", queue, 1)
-        server.store._commit_progress("orders", "spoilt", 3, 7)
+            server.store.progress.commit("unknown", f"g{queue}", queue, 1)
+        server.store.progress.commit("orders", "spoilt", 3, 7)
     with server_with(tmp_path, offsets=40) as server:
         victim = Of(server, "victim-account")
-        assert server.store._progress.count == 41
+        assert server.store.progress.count == 41
         assert commit(victim, "v").code == 0
         assert dict(server.store.offsets) == {("orders", "spoilt"): {3: 7}, ("orders", "v"): {0: 1}}
         victim.client.close()
@@ -326,7 +326,7 @@ def test_groups_of_nobody_are_taken_back(pair: tuple[Server, Of, Of]) -> None:
     body = heartbeat("v", [consumer("v", {"orders": "*"})])
     assert attacker.ask(34, None, body).code == 0
     assert sorted(server.store.groups) == ["g4", "v"]
-    topics = [one.topic_name for one in server.store._registry]
+    topics = [one.topic_name for one in server.store.registry]
     assert sorted(name for name in topics if name.startswith("%")) == ["%RETRY%g4", "%RETRY%v"]
     file = Path(server.store.path, "config", "subscriptionGroup.json")
     wait_until(lambda: file.exists() and set(

@@ -31,8 +31,8 @@ def test_what_retention_is_about_to_delete_is_said(
         said = deleted_text(wanted)
         assert said.startswith(f"2 files of the log, physical offsets 0 to {wanted.until}, ")
         assert f"retention will delete {said}: older than 72 h; it does so at 04 h" in caplog.text
-        server.store._pretend_disk_use(80, 10)
-        server.store._clean_expired()
+        server.store.core.pretend_disk_use(80, 10)
+        server.store.retention.clean_expired()
         assert f"retention deleted {said}: older than 72 h" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.INFO, "rmqstore"), rmqstore.serve(tmp_path / "store"):

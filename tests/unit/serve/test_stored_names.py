@@ -94,7 +94,7 @@ def test_it_is_consumed(server: Server, client: RemotingClient, name: str) -> No
         assert answer.code == 0
         assert client.ask(14, queue).fields == {"offset": "3"}
     assert client.ask(35, {"clientID": "c", "consumerGroup": "g"}).code == 0
-    server.store._progress.save()
+    server.store.progress.save()
 
 
 @pytest.mark.parametrize("name", [*OLD, "plain"])
@@ -123,7 +123,7 @@ def test_admins_see_it(server: Server, client: RemotingClient, name: str) -> Non
 @pytest.mark.parametrize("name", OLD)
 def test_it_is_not_put_to(server: Server, client: RemotingClient, name: str) -> None:
     end = server.store.stats()["wrote_position"]
-    before = server.store._registry.get(name)
+    before = server.store.registry.get(name)
     making = {"defaultTopic": "TBW102", "readQueueNums": 9, "writeQueueNums": 9, "perm": 6}
     requests: list[tuple[int, dict[str, Any], bytes]] = [
         (10, PLAIN | {"topic": name}, b"x"),
@@ -138,7 +138,7 @@ def test_it_is_not_put_to(server: Server, client: RemotingClient, name: str) -> 
         assert answer.code == 1, code
         assert "The specified topic" in str(answer.remark)
     assert server.store.stats()["wrote_position"] == end
-    assert server.store._registry.get(name) == before
+    assert server.store.registry.get(name) == before
 
 
 @pytest.mark.parametrize("name", ["o.o", "../x", "a/b", "", ".", "\ud800", "x" * 999])
@@ -146,7 +146,7 @@ def test_a_topic_that_is_not_there_enters_no_table(
     server: Server, client: RemotingClient, name: str
 ) -> None:
     """Nor may a commit make one; a subscription stands for as long as its client is there."""
-    before = list(server.store._registry), server.store._progress.count
+    before = list(server.store.registry), server.store.progress.count
     topic = {"topic": name}
     assert client.ask(105, topic).code == 17
     assert client.ask(15, topic | GROUP | {"queueId": 0, "commitOffset": 1}).code in (1, 17)
@@ -156,7 +156,7 @@ def test_a_topic_that_is_not_there_enters_no_table(
     assert client.ask(321, topic | {"queueId": 0, "index": 0, "count": 1}).code == 1
     client.ask(215, topic)
     assert len(server.gateway.locks) == 0
-    assert (list(server.store._registry), server.store._progress.count) == before
+    assert (list(server.store.registry), server.store.progress.count) == before
 
 
 def test_long_topics_are_charged(server: Server, client: RemotingClient) -> None:

@@ -117,7 +117,7 @@ def test_both_ways_to_spell_a_rate(client: RemotingClient) -> None:
 def test_what_is_pulled_counts_as_consumed(server: Server, client: RemotingClient) -> None:
     for _ in range(3):
         server.store.put("t", b"x", queue_id=0)
-    server.store._commit_progress("t", "g", 0, 2)
+    server.store.progress.commit("t", "g", 0, 2)
     for version, pulled in ((FIVE, 2), (399, None)):
         answer = client.ask(208, {"consumerGroup": "g", "topic": "t"}, version=version)
         for queue, one in loads(answer.body)["offsetTable"].items():
@@ -179,7 +179,7 @@ def test_one_rule_for_how_far_a_group_is_behind(server: Server, client: Remoting
     for number in range(12):
         store.put("t", b"x", queue_id=number % 3)
     store.put("other", b"x", queue_id=0)
-    store._commit_progress("t", "g", 1, 3)
+    store.progress.commit("t", "g", 1, 3)
     lag = store.lag()
     assert [(one.queue_id, one.committed, one.messages) for one in lag] == [
         (0, 0, 4), (1, 3, 1), (2, 0, 4),
@@ -192,7 +192,7 @@ def test_one_rule_for_how_far_a_group_is_behind(server: Server, client: Remoting
         if one["brokerOffset"]
     }
     assert behind == {one.queue_id: one.messages for one in lag}
-    store._progress.save()
+    store.progress.save()
     with rmqstore.open(store.path) as reader:
         assert [one.messages for one in reader.lag("g", "t")] == [4, 1, 4]
         assert reader.lag("g", "other") == []

@@ -399,7 +399,9 @@ def test_producers_that_may_not_be_asked_are_passed_over_in_turns(
     gateway = stepped.gateway
     assert asker.ask(34, None, heartbeat("c", [], ["p"])).code == 0
     properties = {"TRAN_MSG": "true", "PGROUP": "p"}
-    stepped.store._put_half_of("t", 0, b"x", properties, born_timestamp=stepped.store.clock.now())
+    stepped.store.transactions.put_half(
+        "t", 0, b"x", properties, born_timestamp=stepped.store.clock.now()
+    )
     [one] = stepped.store.in_doubt()
     looked: list[object] = []
     monkeypatch.setattr(gateway.access, "allows", lambda caller, topic: looked.append(topic))
@@ -428,7 +430,7 @@ def test_what_is_counted_by_topic_is_read_in_turns(
 ) -> None:
     gateway = stepped.gateway
     counts = {f"t{number}": (1, 1) for number in range(8000)}
-    stepped.store._topic_counts = lambda: counts  # type: ignore[method-assign]
+    stepped.store.core.topic_counts = lambda: counts  # type: ignore[method-assign]
     number = 0
 
     def begin() -> None:

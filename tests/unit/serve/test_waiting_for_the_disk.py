@@ -45,9 +45,9 @@ class Slow:
     def __init__(self, server: Server, client: RemotingClient) -> None:
         self.server = server
         self.client = client
-        log_wakeup = server.store._log_wakeup
+        log_wakeup = server.store.core.log_wakeup
         self.disk = SlowDisk(log_wakeup())
-        server.store._log_wakeup = lambda: self.disk  # type: ignore[method-assign,assignment]
+        server.store.core.log_wakeup = lambda: self.disk  # type: ignore[method-assign,assignment]
 
     def send(self, **properties: str) -> int:
         text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
@@ -105,7 +105,7 @@ def test_a_disk_that_fails(slow: Slow) -> None:
     sent = [slow.send() for _ in range(3)]
     slow.wait_until_held(3)
     slow.disk.failed = True
-    slow.server.store._set_failed(errno.EIO, "commitlog", "cannot be forced to the disk")
+    slow.server.store.core.set_failed(errno.EIO, "commitlog", "cannot be forced to the disk")
     slow.server.in_loop(slow.server.gateway.durable._woken)  # as the core does for who waits
     assert [slow.client.answer(one).code for one in sent] == [NOT_AVAILABLE] * 3
     assert slow.client.answer(slow.send()).code == NOT_AVAILABLE  # which comes after
@@ -127,7 +127,7 @@ def test_a_stop_answers_what_waits_for_the_disk(slow: Slow) -> None:
     """It forces the log to the disk before."""
     sent = slow.send()
     slow.wait_until_held(1)
-    flush = slow.server.store._flush_log
+    flush = slow.server.store.core.flush_log
     flushed = threading.Event()
 
     def flush_log() -> int:
@@ -136,7 +136,7 @@ def test_a_stop_answers_what_waits_for_the_disk(slow: Slow) -> None:
         slow.disk.slow = False
         return done
 
-    slow.server.store._flush_log = flush_log  # type: ignore[method-assign]
+    slow.server.store.core.flush_log = flush_log  # type: ignore[method-assign]
     slow.server.close()
     assert flushed.is_set()
     answer = slow.client.answer(sent)

@@ -52,7 +52,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         made.store.put("there", b"1", queue_id=0)
         made.store.put("old", b"1", queue_id=0)
         made.store.create_group("old")
-        made.store._progress.commit("old", "old", 0, 1)
+        made.store.progress.commit("old", "old", 0, 1)
         yield made
 
 
@@ -83,7 +83,7 @@ def test_new_groups_and_lists_of_others_do_not_wait(
         answer = client.answer(asked)
         assert answer.code == 0, answer
     store = server.store
-    wait_until(lambda: store._registry.get("%RETRY%beats") is not None)
+    wait_until(lambda: store.registry.get("%RETRY%beats") is not None)
     config = Path(store.path, "config")
 
     def is_written(name: str, *texts: str) -> bool:
@@ -94,7 +94,7 @@ def test_new_groups_and_lists_of_others_do_not_wait(
     wait_until(lambda: is_written("topics.json", "%RETRY%beats"))
     assert is_written("subscriptionGroup.json", "made") is (code in (200, 36))
     assert ("old" in store.topics) is (code != 215)
-    assert ("old" in store._groups._table) is (code != 207)
+    assert ("old" in store.group_entries._table) is (code != 207)
 
 
 def test_a_group_is_as_it_was_where_the_file_cannot_be_written(
@@ -102,20 +102,20 @@ def test_a_group_is_as_it_was_where_the_file_cannot_be_written(
 ) -> None:
     gate = Gate(monkeypatch, "subscriptionGroup.json")
     gate.error = OSError(28, "No space left on device", "subscriptionGroup.json")
-    before = server.store._groups.get("old")
+    before = server.store.group_entries.get("old")
     changed = json.dumps({"groupName": "old", "retryMaxTimes": 3}).encode()
     with RemotingClient(server.address) as client:
         for code, body in ((200, GROUP), (200, changed), (207, b"")):
             answer = client.ask(code, {"groupName": "old"}, body)
             assert answer.remark == "OSError: No space left on device"
-        assert server.store._groups.get("made") is None
-        assert server.store._groups.get("old") is before
+        assert server.store.group_entries.get("made") is None
+        assert server.store.group_entries.get("old") is before
         gate.error = None
         assert client.ask(207, {"groupName": "missing"}).code == 0
         assert gate.writes == 3
         assert client.ask(200, None, changed).code == 0
         assert client.ask(207, {"groupName": "old"}).code == 0
-    assert server.store._groups.get("old") is None
+    assert server.store.group_entries.get("old") is None
 
 
 def test_commits_do_not_wait_for_the_text_of_the_offsets(
@@ -134,14 +134,14 @@ def test_commits_do_not_wait_for_the_text_of_the_offsets(
     commit: Fields = {"topic": "there", "queueId": 0, "consumerGroup": "old", "commitOffset": 1}
     with RemotingClient(server.address) as client:
         assert client.ask(15, commit).code == 0
-        saving = threading.Thread(target=server.store._progress.save)
+        saving = threading.Thread(target=server.store.progress.save)
         saving.start()
         assert reached.wait(60)
         assert client.ask(15, commit | {"commitOffset": 0}).code == 0
         assert client.ask(14, {**commit}).code == 0
         go_on.set()
         saving.join(60)
-        assert server.store._progress.save()
+        assert server.store.progress.save()
     assert OffsetTable.load(server.store.path).offsets["there", "old"] == {0: 0}
 
 
@@ -160,4 +160,4 @@ def test_who_deletes_a_group_as_well_waits_until_that_is_written(
         wait_until(lambda: server.gateway.requests[207] == 2 and changes._free == 14)
         gate.open.set()
         assert [client.answer(asked).code, other.answer(as_well).code] == [1, 1]
-    assert server.store._groups.get("old") is not None
+    assert server.store.group_entries.get("old") is not None

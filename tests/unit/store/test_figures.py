@@ -37,7 +37,7 @@ def test_puts_and_gets_are_counted(store: rmqstore.MessageStore) -> None:
     assert found["commitLogMinOffset"] == 0
     assert found["commitLogMaxOffset"] == found["wrote_position"] == sizes
     assert found["earliestMessageTimeStamp"] == store.at(0).store_timestamp
-    counted = store._figures()
+    counted = store.core.figures()
     assert (counted["get_found"], counted["get_missed"]) == (1, 1)
     assert counted["get_transferred"] == 7
 

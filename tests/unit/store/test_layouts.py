@@ -157,16 +157,16 @@ def test_read_only_paths_take_no_new_file(tmp_path: Path) -> None:
 def test_a_full_path_is_passed_over(tmp_path: Path) -> None:
     logs = [tmp_path / "a", tmp_path / "b"]
     with rmqstore.open(tmp_path / "root", "a", config=config(*logs)) as store:
-        assert store._log_places() == [(str(one), False, False) for one in logs]
+        assert store.core.log_places() == [(str(one), False, False) for one in logs]
         put(store, range(5))
-        store._log_path_full(str(logs[1]), True)
+        store.core.log_path_full(str(logs[1]), True)
         put(store, range(5, 60))
         assert files(logs[1]) == []
-        store._log_path_full(str(logs[0]), True)  # both: 4.9.3 goes on with both
+        store.core.log_path_full(str(logs[0]), True)  # both: 4.9.3 goes on with both
         put(store, range(60, 120))
         check(store, range(120))
         with pytest.raises(ValueError, match="is no directory of the log"):
-            store._log_path_full(str(tmp_path), True)
+            store.core.log_path_full(str(tmp_path), True)
     assert files(logs[1])
 
 

@@ -297,7 +297,7 @@ def test_names_without_offsets_are_the_settings_to_decide(tmp_path: Path, enable
     names = f"{DISPATCH}\x01%LMQ%a,other\x02WAIT\x01false\x02x\x01y"
     with rmqstore.open(tmp_path / "s", "a", config=config) as store:
         store.put_table(table_of([(DISPATCH, "%LMQ%a,other"), ("WAIT", "false"), ("x", "y")]))
-        done = store._put_stored("t", 3, b"1", names)
+        done = store.core.put_stored("t", 3, b"1", names)
         found = [store.at(0).properties, store.at(done.physical_offset).properties]
         if enabled:
             # As 4.9.3: WAIT goes, and other names are queues under the id of the record's.
@@ -321,7 +321,7 @@ def test_light_queues_need_their_own_setting(tmp_path: Path) -> None:
                            "queue '%LMQ%a', which needs enable_lmq"):  # fmt: skip
             store.put_table(table)
         with pytest.raises(MessageIllegalError, match="enable_lmq"):
-            store._put_stored("t", 0, b"", f"{DISPATCH}\x01%LMQ%a")
+            store.core.put_stored("t", 0, b"", f"{DISPATCH}\x01%LMQ%a")
         assert store.stats()["wrote_position"] == 0
         store.put("t", b"1", lite_topics=["a"])  # asked for by name
         assert [m.body for m in store["%LMQ%a"][0]] == [b"1"]
@@ -333,7 +333,7 @@ def test_a_given_name_that_is_none_is_refused(tmp_path: Path, names: str) -> Non
     with rmqstore.open(tmp_path / "s", "a", config=config) as store:
         for properties in (f"{DISPATCH}\x01{names}", f"{DISPATCH}\x01{names}\x02{OFFSET}\x010"):
             with pytest.raises(MessageIllegalError, match="INNER_MULTI_DISPATCH must name topics"):
-                store._put_stored("t", 0, b"", properties)
+                store.core.put_stored("t", 0, b"", properties)
         with pytest.raises(MessageIllegalError, match="row 0: INNER_MULTI_DISPATCH must name"):
             store.put_table(table_of([(DISPATCH, names), (OFFSET, "7")]))
         assert store.stats()["wrote_position"] == 0
@@ -344,14 +344,14 @@ def test_what_waits_goes_to_light_queues_when_it_is_delivered(tmp_path: Path, to
     config = SMALL.replace(enable_multi_dispatch=True, enable_lmq=True)
     with rmqstore.open(tmp_path / "s", "a", config=config) as store:
         given = f"{DISPATCH}\x01%LMQ%a\x02{OFFSET}\x019\x02x\x01y"
-        done = store._put_stored(topic, 2, b"waits", given)
+        done = store.core.put_stored(topic, 2, b"waits", given)
         waiting = store.at(done.physical_offset)
         assert waiting.properties == {DISPATCH: "%LMQ%a", "x": "y"}
         assert "%LMQ%a" not in store.topics
         text = f"{DISPATCH}\x01%LMQ%a\x02x\x01y"
-        store._put_stored("t", 0, b"delivered", text, sys_flag=0x8)
+        store.core.put_stored("t", 0, b"delivered", text, sys_flag=0x8)
         assert [m.body for m in store["%LMQ%a"][0]] == [b"delivered"]
-        store._put_stored("t", 0, b"prepared", text, sys_flag=0x4)
+        store.core.put_stored("t", 0, b"prepared", text, sys_flag=0x4)
         store.put("t", b"last", lite_topics=["a"])
         assert [m.body for m in store["%LMQ%a"][0]] == [b"delivered", b"last"]
 

@@ -95,7 +95,7 @@ def test_a_damaged_message_leaves_the_figures_of_groups(store: rmqstore.MessageS
     for topic in ("orders", "refunds"):
         store.put(topic, b"x", queue_id=0)
         store.put(topic, b"y", queue_id=0)
-        store._commit_progress(topic, "billing", 0, 0)
+        store.progress.commit(topic, "billing", 0, 0)
     store.close()
     with (Path(store.path) / "commitlog" / f"{0:020d}").open("r+b") as file:
         file.write(bytes(64))

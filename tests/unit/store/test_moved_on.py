@@ -31,7 +31,7 @@ def bodies(store: rmqstore.MessageStore, topic: str) -> list[bytes]:
 def check_round(store: rmqstore.MessageStore) -> None:
     """Have each transaction in doubt checked once."""
     store.clock.advance(61)
-    store._housekeeper.run_due()
+    store.housekeeper.run_due()
 
 
 def most_taken(hand_in: Callable[[int], object], most: int) -> int:
@@ -241,14 +241,14 @@ def test_checks_that_fail_end_no_round(tmp_path: Path, caplog: pytest.LogCapture
     with rmqstore.open(tmp_path / "s", "a", config=config) as store:
         for body in (b"a", b"b", b"c"):
             store.begin("t" if body != b"b" else "u", body, born_timestamp=1)
-        put, failing = store._put_stored, {"u", HALF_TOPIC}
+        put, failing = store.core.put_stored, {"u", HALF_TOPIC}
 
         def refuse(topic: str, *arguments: object, **more: object) -> object:
             if topic in failing and (topic == "u" or arguments[1] == b"a"):
                 raise RuntimeError(f"no {topic}")
             return put(topic, *arguments, **more)
 
-        store._put_stored = refuse
+        store.core.put_stored = refuse
         for _ in range(3):
             check_round(store)
         assert asked == [b"b", b"c", b"b", b"b"]
@@ -307,12 +307,12 @@ def test_a_topic_that_no_client_may_name_gets_what_a_broker_acknowledged(
     root = tmp_path / "s"
     with rmqstore.open(root, "a", config=SMALL) as store:
         for _ in range(2):
-            store._put_stored(SCHEDULE_TOPIC, 0, b"x", properties_text({"DELAY": "1", **real}))
-            store._put_stored(HALF_TOPIC, 0, b"x", properties_text(half))
+            store.core.put_stored(SCHEDULE_TOPIC, 0, b"x", properties_text({"DELAY": "1", **real}))
+            store.core.put_stored(HALF_TOPIC, 0, b"x", properties_text(half))
         assert [one.message.topic for one in store.delayed()] == [topic] * 2
         assert [one.message.topic for one in store.in_doubt()] == [topic] * 2
         with pytest.raises(MessageIllegalError):
-            store._put_stored(topic, 0, b"x", "")
+            store.core.put_stored(topic, 0, b"x", "")
     with rmqstore.open(root, "r+") as store:
         store.clock.advance(2)
         wait_until(lambda: not store.delayed())
@@ -339,8 +339,8 @@ def test_a_path_and_a_name_too_long_for_a_record_are_no_topic(
     half = {"TRAN_MSG": "true", "PGROUP": "p", **real}
     root = tmp_path / "s"
     with rmqstore.open(root, "a", config=SMALL) as store:
-        store._put_stored(SCHEDULE_TOPIC, 0, b"x", properties_text({"DELAY": "1", **real}))
-        store._put_stored(HALF_TOPIC, 0, b"x", properties_text(half))
+        store.core.put_stored(SCHEDULE_TOPIC, 0, b"x", properties_text({"DELAY": "1", **real}))
+        store.core.put_stored(HALF_TOPIC, 0, b"x", properties_text(half))
         store.put("t", b"good", delay_level=1)
         store.clock.advance(2)
         wait_until(lambda: bodies(store, "t"))
@@ -357,13 +357,13 @@ def test_light_queues_of_a_client_s_message_that_waits(tmp_path: Path, wait_unti
         for names in ("%LMQ%a b", "../x", "%LMQ%"):
             for topic in (SCHEDULE_TOPIC, HALF_TOPIC):
                 with pytest.raises(MessageIllegalError, match="INNER_MULTI_DISPATCH"):
-                    store._put_stored(topic, 0, b"x", f"INNER_MULTI_DISPATCH\x01{names}{real}")
+                    store.core.put_stored(topic, 0, b"x", f"INNER_MULTI_DISPATCH\x01{names}{real}")
         names = ",".join(f"%LMQ%{number}" for number in range(60))
         taken = []
 
         def put(size: int) -> None:
             text = f"INNER_MULTI_DISPATCH\x01{names}\x02p\x01{'x' * (1 + size)}{real}"
-            store._put_stored(SCHEDULE_TOPIC, 0, b"x", text)
+            store.core.put_stored(SCHEDULE_TOPIC, 0, b"x", text)
             taken.append(size)
 
         assert most_taken(put, PROPERTIES_MOST) > 0
@@ -382,7 +382,7 @@ def test_what_the_settings_refuse_for_now_is_delivered_once_they_allow_it(
     real = "\x02DELAY\x011\x02REAL_TOPIC\x01t\x02REAL_QID\x010"
     with rmqstore.open(root, "a", config=lmq) as store:
         store.put("t", b"before", delay_level=1, queue_id=0)
-        store._put_stored(SCHEDULE_TOPIC, 0, b"light", f"INNER_MULTI_DISPATCH\x01%LMQ%a{real}")
+        store.core.put_stored(SCHEDULE_TOPIC, 0, b"light", f"INNER_MULTI_DISPATCH\x01%LMQ%a{real}")
         for number in range(3):
             store.put("t", b"%d" % number, delay_level=1, queue_id=0)
     rest = [b"before", b"0", b"1", b"2"]
@@ -425,7 +425,7 @@ def test_an_impossible_destination_stays_listed(
     ]
     with rmqstore.open(tmp_path / "s", "a", config=SMALL) as store:
         for one in (*discarded, *nowhere):
-            store._put_stored(SCHEDULE_TOPIC, 0, b"bad", properties_text({"DELAY": "1", **one}))
+            store.core.put_stored(SCHEDULE_TOPIC, 0, b"bad", properties_text({"DELAY": "1", **one}))
         store.put("t", b"good", delay_level=1)
         assert len(store.delayed()) == len(discarded) + len(nowhere) + 1
         store.clock.advance(2)

@@ -74,11 +74,11 @@ def test_a_forked_child_waits_for_no_lock_that_a_thread_held(store):
     locks = [
         consumer._lock,
         consumer._retries._lock,
-        store._sharing.lock,
-        store._joining,
-        store._half_lock,
-        store._delay_lock,
-        store._deleting,
+        store.consumer_state.sharing.lock,
+        store.consumer_state.joining,
+        store.transactions.lock,
+        store.schedule._lock,
+        store.retention._deleting,
     ]
     held, done = threading.Event(), threading.Event()
 

@@ -17,7 +17,7 @@ from rmqstore.consume.progress import GroupProgress
 from rmqstore.directory import lock_owner
 from rmqstore.serve.gateway import Gateway
 from rmqstore.services import schedule
-from rmqstore.services.retention import RetainingStore
+from rmqstore.services.retention import Retention
 from support import oracle_store
 from support.forked_child import in_child
 
@@ -139,7 +139,7 @@ def at_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def at_retention(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RetainingStore, "_start_services", failing)
+    monkeypatch.setattr(Retention, "start", failing)
 
 
 def at_the_delays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,11 +147,11 @@ def at_the_delays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def at_their_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule.ScheduleEngine, "_begin_schedule", failing)
+    monkeypatch.setattr(schedule.Schedule, "begin", failing)
 
 
 def at_the_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rmqstore.MessageStore, "_sizes", failing)
+    monkeypatch.setattr("rmqstore.store.size_notes", failing)
 
 
 def failing(*_: object, **__: object) -> None:
@@ -194,15 +194,15 @@ def test_what_was_acknowledged_meanwhile_is_kept(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A service that puts before another one fails: the store counts as killed."""
-    real = schedule.ScheduleEngine._begin_schedule
+    real = schedule.Schedule.begin
 
-    def puts_and_fails(store: rmqstore.MessageStore) -> None:
-        real(store)
-        store.put("orders", b"meanwhile", queue_id=0)
+    def puts_and_fails(service: schedule.Schedule) -> None:
+        real(service)
+        service._core.put_stored("orders", 0, b"meanwhile", "")
         failing()
 
     with monkeypatch.context() as patched:
-        patched.setattr(schedule.ScheduleEngine, "_begin_schedule", puts_and_fails)
+        patched.setattr(schedule.Schedule, "begin", puts_and_fails)
         with pytest.raises(OSError, match="is made to fail"):
             rmqstore.open(root, "r+")
     assert (root / "abort").exists()
@@ -216,7 +216,7 @@ def test_services_write_nothing_when_their_start_fails(
 ) -> None:
     saved: list[object] = []
     monkeypatch.setattr(GroupProgress, "save", saved.append)
-    monkeypatch.setattr(schedule.ScheduleEngine, "_save_delays", saved.append)
+    monkeypatch.setattr(schedule.Schedule, "save", saved.append)
     at_their_thread(monkeypatch)
     with pytest.raises(OSError, match="is made to fail"):
         rmqstore.open(root, "r+")

@@ -180,7 +180,7 @@ def test_a_killed_owner(tmp_path: Path, wait_until: Wait) -> None:
     code = """
 import os, sys, rmqstore
 store = rmqstore.open(sys.argv[1], "a", config=rmqstore.StoreConfig.small())
-put = store._put_stored
+put = store.core.put_stored
 left = int(sys.argv[2])
 def counted(*arguments, **more):
     global left
@@ -189,7 +189,7 @@ def counted(*arguments, **more):
     if left == 0:
         os._exit(9)
     return done
-store._put_stored = counted
+store.core.put_stored = counted
 for number in range(40):
     store.put("t", b"%d" % number, delay_level=1 + number % 3)
 store.clock.advance(20)
@@ -270,8 +270,8 @@ def test_delivered_early_by_a_broker_whose_clock_was_behind(
             for _ in range(others):
                 store.put("t", b"", queue_id=0)
         store.clock.advance(-100)
-        for unit in list(waiting(store, SCHEDULE_TOPIC, 1, 0, 4)):
-            store._deliver(store._delay_levels[2], unit)
+        for unit in list(waiting(store.core, SCHEDULE_TOPIC, 1, 0, 4)):
+            store.schedule._deliver(store.schedule.levels[2], unit)
         for _ in range(others):
             store.put("t", b"", queue_id=0)
         store.put("t", b"late", delay_level=2, uniq_key=uniq_key, queue_id=0)
@@ -299,7 +299,7 @@ def test_forgotten_times_are_corrected(tmp_path: Path, wait_until: Wait) -> None
             done = store.put("t", b"%d" % number, delay_level=4, tags="T")
             dues.append(done.store_timestamp + 30_000)
             assert len(store[SCHEDULE_TOPIC][3]) == number + 1
-            store._set_tags_code(3, number, [rmqstore.string_hash("T"), 0, -7][number % 3])
+            store.core.set_tags_code(3, number, [rmqstore.string_hash("T"), 0, -7][number % 3])
     for mode in ("r", "r+"):
         with rmqstore.open(root, mode) as store:
             assert [one.due for one in store.delayed()] == dues
@@ -325,14 +325,14 @@ def test_a_full_disk_is_tried_again(
     tmp_path: Path, wait_until: Wait, caplog: pytest.LogCaptureFixture
 ) -> None:
     with rmqstore.open(tmp_path / "s", "a", config=SMALL) as store:
-        put, full = store._put_stored, True
+        put, full = store.core.put_stored, True
 
         def refuse(*arguments: object, **more: object) -> object:
             if full:
                 raise PutError("no space", status=PutStatus.DISK_FULL)
             return put(*arguments, **more)
 
-        store._put_stored = refuse
+        store.core.put_stored = refuse
         for number in range(3):
             store.put("t", b"%d" % number, delay_level=1)
         store.clock.advance(2)
@@ -421,7 +421,7 @@ def test_files_that_the_owner_removes_meanwhile_are_passed_over(
         store.put("t", b"1", delay_level=18)
         store.flush()
         with rmqstore.open(tmp_path / "s") as reader:
-            units = reader._units
+            units = reader.core.units
             gone = [2]
 
             def removed(topic: str, queue_id: int, start: int, stop: int) -> object:
@@ -430,7 +430,7 @@ def test_files_that_the_owner_removes_meanwhile_are_passed_over(
                     raise FileNotFoundError(2, "the file is gone", reader.path)
                 return units(topic, queue_id, start, stop)
 
-            monkeypatch.setattr(reader, "_units", removed)
+            monkeypatch.setattr(reader.core, "units", removed)
             assert [one.message.body for one in reader.delayed()] == [b"1"]
             gone[0] = 1 << 30
             with pytest.raises(FileNotFoundError):
@@ -450,14 +450,14 @@ def test_a_table_that_is_put_delivers_too(tmp_path: Path, wait_until: Wait) -> N
 def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
     """Nor does it wait for locks that threads of its parent hold."""
     with rmqstore.open(tmp_path / "s", "a", config=SMALL) as store:
-        store._housekeeper.every(1000, store.flush, "flush")
+        store.housekeeper.every(1000, store.flush, "flush")
         store.put("t", b"x", delay_level=18)
         held, forked = threading.Event(), threading.Event()
-        assert store._delay_sleep is not None
-        sleep, housekeeper = store._delay_sleep, store._housekeeper
+        assert store.schedule._sleep is not None
+        sleep, housekeeper = store.schedule._sleep, store.housekeeper
 
         def hold() -> None:
-            with store._delay_lock, sleep.changed, housekeeper._changed:
+            with store.schedule._lock, sleep.changed, housekeeper._changed:
                 held.set()
                 forked.wait(60)
 

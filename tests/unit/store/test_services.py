@@ -63,7 +63,7 @@ def test_a_clock_refuses_what_is_no_time(store: rmqstore.MessageStore, seconds: 
 
 def test_a_record_is_stored_as_given(store: rmqstore.MessageStore) -> None:
     store.create_topic("half", 1)
-    done = store._put_stored(
+    done = store.core.put_stored(
         "half",
         0,
         b"body",
@@ -87,7 +87,7 @@ def test_a_record_is_stored_as_given(store: rmqstore.MessageStore) -> None:
 
 
 def test_a_prepared_record_is_in_no_queue(store: rmqstore.MessageStore) -> None:
-    store._put_stored("half", 0, b"", "UNIQ_KEY\x01u", sys_flag=0x4)
+    store.core.put_stored("half", 0, b"", "UNIQ_KEY\x01u", sys_flag=0x4)
     assert store.get("half", 0, 0).status == rmqstore.GetStatus.NO_MESSAGE_IN_QUEUE
 
 
@@ -95,14 +95,14 @@ def test_a_record_that_cannot_be_stored_is_refused(
     store: rmqstore.MessageStore, tmp_path: Path
 ) -> None:
     with pytest.raises(MessageIllegalError):
-        store._put_stored("../x", 0, b"", "")
+        store.core.put_stored("../x", 0, b"", "")
     with pytest.raises(MessageIllegalError):
-        store._put_stored("t", 0, b"", "a\x01" + "b" * 40_000)
+        store.core.put_stored("t", 0, b"", "a\x01" + "b" * 40_000)
     with pytest.raises(TypeError):
-        store._put_stored("t", 0, "text", "")  # type: ignore[arg-type]
+        store.core.put_stored("t", 0, "text", "")  # type: ignore[arg-type]
     store.put("t", b"")
     with rmqstore.open(store.path) as reader, pytest.raises(ReadOnlyStoreError):
-        reader._put_stored("t", 0, b"", "")
+        reader.core.put_stored("t", 0, b"", "")
 
 
 def test_tasks_run_when_they_are_due() -> None:
@@ -163,8 +163,8 @@ def test_a_store_without_services_has_no_thread(tmp_path: Path) -> None:
 
 def test_housekeeping_does_not_keep_a_store(tmp_path: Path) -> None:
     store = rmqstore.open(tmp_path / "s", "a", config=StoreConfig.small())
-    store._housekeeper.every(3600, store.flush, "flush")
-    thread = store._housekeeper._thread
+    store.housekeeper.every(3600, store.flush, "flush")
+    thread = store.housekeeper._thread
     assert thread is not None
     gone = weakref.ref(store)
     del store
@@ -176,8 +176,8 @@ def test_housekeeping_does_not_keep_a_store(tmp_path: Path) -> None:
 
 def test_closing_ends_the_housekeeping(tmp_path: Path) -> None:
     store = rmqstore.open(tmp_path / "s", "a", config=StoreConfig.small())
-    store._housekeeper.every(3600, store.flush, "flush")
-    keeper = store._housekeeper
+    store.housekeeper.every(3600, store.flush, "flush")
+    keeper = store.housekeeper
     store.close()
     store.close()
     assert keeper._thread is None

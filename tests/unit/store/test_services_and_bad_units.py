@@ -160,7 +160,7 @@ def test_a_unit_that_is_there_again_while_the_store_is_open(
     with rmqstore.open(root, "r+", config=config) as store:
         store.clock.advance(10)
         wait_until(lambda: len(store.delayed()) == 2)
-        store._save_delays()
+        store.schedule.save()
         for number, unit in good.items():
             set_unit(root, SCHEDULE_TOPIC, number, unit)
         wait_until(lambda: not store.delayed())
@@ -247,7 +247,7 @@ def test_half_messages_of_bad_units(
     with rmqstore.open(root, "r+", config=config) as store:
         for _ in range(3):
             store.clock.advance(61)
-            store._housekeeper.run_due()
+            store.housekeeper.run_due()
         assert numbers(store) == missing(hit)
         listed = store.in_doubt()
         assert [one.half_offset for one in listed] == hit
@@ -259,7 +259,7 @@ def test_half_messages_of_bad_units(
         assert [one.half_offset for one in store.in_doubt()] == hit[1:]
     with rmqstore.open(root, "r+", config=config, verify="full") as store:
         store.clock.advance(61)
-        store._housekeeper.run_due()
+        store.housekeeper.run_due()
         assert store.in_doubt() == []
         assert numbers(store) == [*missing(hit), *hit[1:]]
 
@@ -277,7 +277,7 @@ def test_a_half_message_that_is_there_again_while_the_store_is_open(tmp_path: Pa
         assert again.physical_offset == UNIT.unpack(good[30])[0]
         assert again.commit().queue_offset == 0
         store.clock.advance(61)
-        store._housekeeper.run_due()
+        store.housekeeper.run_due()
         assert store.in_doubt() == []
         assert numbers(store) == [30, *missing([30])]
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import rmqstore
+from rmqstore._core import Core
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreCorruptError
 from rmqstore.services import half_queue
-from rmqstore.services.base import ServicedEngine
 from rmqstore.services.half_queue import HalfQueue
 from rmqstore.services.schedule_search import Waiting
 from rmqstore.services.stored import OP_TOPIC
@@ -214,7 +214,7 @@ def test_damaged_half_messages(
     with rmqstore.open(root, "r+", config=config) as store:
         for _ in range(3):
             store.clock.advance(61)
-            store._housekeeper.run_due()
+            store.housekeeper.run_due()
         assert numbers(store) == [number for number in range(6) if number not in hit]
         listed = store.in_doubt()
         assert [one.physical_offset for one in listed] == lost
@@ -238,7 +238,7 @@ def test_half_messages_that_are_mended_go_on(tmp_path: Path) -> None:
         assert len([one for one in store.in_doubt() if one.message is None]) == 1
         damage(root, places[3])
         store.clock.advance(61)
-        store._housekeeper.run_due()
+        store.housekeeper.run_due()
         assert store.in_doubt() == []
         assert numbers(store) == list(range(6))
 
@@ -257,7 +257,7 @@ def test_a_damaged_note_of_an_end_commits_nothing_twice(
     with rmqstore.open(root, "r+", config=config) as store:
         assert [int(one.message.body[:3]) for one in store.in_doubt()] == [1]
         store.clock.advance(61)
-        store._housekeeper.run_due()
+        store.housekeeper.run_due()
         assert store.in_doubt() == []
         assert numbers(store) == list(range(4))
     assert len([one for one in caplog.records if "a note of transactions" in one.message]) == 1
@@ -284,10 +284,10 @@ def test_a_queue_of_half_messages_that_cannot_be_read_keeps_no_other_from_its_ch
                 "TRAN_MSG": "true", "PGROUP": "p", "REAL_TOPIC": "u", "REAL_QID": "0",
             }.items()
         )  # fmt: skip
-        store._put_stored("RMQ_SYS_TRANS_HALF_TOPIC", 1, b"other", properties, born_timestamp=1)
+        store.core.put_stored("RMQ_SYS_TRANS_HALF_TOPIC", 1, b"other", properties, born_timestamp=1)
         monkeypatch.setattr(HalfQueue, "read", fail)
         store.clock.advance(61)
-        store._housekeeper.run_due()
+        store.housekeeper.run_due()
         assert bodies(store, "u") == [b"other"]
         assert bodies(store) == []
         monkeypatch.undo()
@@ -305,10 +305,10 @@ def test_half_messages_that_cannot_be_read_for_a_moment_are_entered_once(
         fourth = store["RMQ_SYS_TRANS_HALF_TOPIC"][0][3].physical_offset
         read = half_queue.read_record
 
-        def fail(engine: ServicedEngine, unit: Waiting) -> object:
+        def fail(core: Core, unit: Waiting) -> object:
             if unit.physical_offset == fourth:
                 raise OSError(errno.EMFILE, "Too many open files")
-            return read(engine, unit)
+            return read(core, unit)
 
         monkeypatch.setattr(half_queue, "read_record", fail)
         with pytest.raises(OSError, match="Too many open files"):
@@ -316,7 +316,7 @@ def test_half_messages_that_cannot_be_read_for_a_moment_are_entered_once(
         monkeypatch.undo()
         found = store.in_doubt()
         assert [one.message.body for one in found] == [b"%d" % number for number in range(5)]
-        [queue] = store._half_queues.values()
+        [queue] = store.transactions._queues.values()
         assert [len(copies) for copies in queue._copies.values()] == [1] * 5
         for one in found:
             one.commit()
@@ -373,10 +373,10 @@ def test_a_task_that_fails_is_logged_once(tmp_path: Path, caplog: pytest.LogCapt
 
     task = Task()
     with rmqstore.open(tmp_path / "s", "a", config=SMALL) as store:
-        store._housekeeper.every(1, task.run, "the task")
+        store.housekeeper.every(1, task.run, "the task")
         for error in ("one", "one", "two", None, None, "two", "two"):
             task.error = error
             store.clock.advance(2)
-            store._housekeeper.run_due()
+            store.housekeeper.run_due()
     said = [one.message for one in caplog.records if "the task" in one.message]
     assert [one.partition(": ")[2] for one in said] == ["one", "two", "two"]

@@ -224,7 +224,7 @@ def test_enable_multi_dispatch(opened: Open) -> None:
     """Whether a record that a client names further queues in goes to them."""
     for enabled in (False, True):
         store = opened(enable_multi_dispatch=enabled)
-        done = store._put_stored("t", 2, b"1", NAMED.format("other"))
+        done = store.core.put_stored("t", 2, b"1", NAMED.format("other"))
         assert ("INNER_MULTI_QUEUE_OFFSET" in store.at(done.physical_offset).properties) == enabled
         assert ("other" in store.topics) == enabled
 
@@ -233,9 +233,9 @@ def test_enable_lmq(opened: Open) -> None:
     """Whether these may be light ones."""
     store = opened(enable_multi_dispatch=True)
     with pytest.raises(MessageIllegalError, match="needs enable_lmq"):
-        store._put_stored("t", 2, b"1", NAMED.format("%LMQ%a"))
+        store.core.put_stored("t", 2, b"1", NAMED.format("%LMQ%a"))
     store = opened(enable_multi_dispatch=True, enable_lmq=True)
-    store._put_stored("t", 2, b"1", NAMED.format("%LMQ%a"))
+    store.core.put_stored("t", 2, b"1", NAMED.format("%LMQ%a"))
     assert [message.body for message in store["%LMQ%a"][0]] == [b"1"]
 
 

@@ -155,7 +155,7 @@ def test_puts_go_on_while_it_is_copied(tmp_path: Path) -> None:
             store.put(f"new{i}", b"x")
 
         # The config files come first: while they are copied no topic can be made.
-        made = store._snapshot(tmp_path / "copy", lambda done, total: None)
+        made = store.snapshots.make(tmp_path / "copy", lambda done, total: None)
         check(made, 1000)
         put(store, range(1000, 1000))
         copied = module._Copy.tree
@@ -434,7 +434,7 @@ def step(call):
 for name in ("file", "name", "write"):
     setattr(module._Copy, name, step(getattr(module._Copy, name)))
 module.sync_path = step(module.sync_path)
-module.SnapshotEngine._complete = step(module.SnapshotEngine._complete)
+module.Snapshots._complete = step(module.Snapshots._complete)
 Path.rename = step(Path.rename)
 with rmqstore.open(sys.argv[1] + "/store", "a", config=config()) as store:
     store.snapshot(sys.argv[1] + "/copy")

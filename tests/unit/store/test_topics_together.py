@@ -61,10 +61,10 @@ def test_one_write_for_those_that_come_meanwhile(
         first = threads.submit(make, store, "first")
         assert gate.reached.wait(60)
         rest = [threads.submit(make, store, f"t{n}") for n in range(16)]
-        wait_until(lambda: len(store._registry) == 17)
+        wait_until(lambda: len(store.registry) == 17)
         assert list(store) == []
         assert "first" not in store
-        assert store._registry.get("t3") is None
+        assert store.registry.get("t3") is None
         gate.open.set()
         for future in (first, *rest):
             future.result(60)
@@ -84,7 +84,7 @@ def test_a_write_that_fails_fails_all_and_leaves_nothing(
         assert gate.reached.wait(60)
         futures += [threads.submit(WAYS[way], store, f"t{n % 4}") for n in range(1, 8)]
         futures.append(threads.submit(store.create_topic, "there", 8))
-        wait_until(lambda: "there" in store._registry._next.entries)
+        wait_until(lambda: "there" in store.registry._next.entries)
         gate.open.set()
         for future in futures:
             with pytest.raises(rmqstore.PutError, match="cannot be entered: Permission denied"):
@@ -111,7 +111,7 @@ def test_the_write_before_has_nothing_of_one_that_fails(
         assert gate.reached.wait(60)
         second = threads.submit(WAYS[way], store, "second")
         changed = threads.submit(store.create_topic, "there", 8)
-        wait_until(lambda: {"second", "there"} <= store._registry._next.entries.keys())
+        wait_until(lambda: {"second", "there"} <= store.registry._next.entries.keys())
         gate.open.set()
         first.result(60)
         for name, one in (("second", second), ("there", changed)):
@@ -130,7 +130,7 @@ def test_a_change_that_raises_changes_nothing(store: rmqstore.MessageStore) -> N
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        store._registry.change({"n1": lambda _there: TopicConfig("n1"), "n2": fail})
+        store.registry.change({"n1": lambda _there: TopicConfig("n1"), "n2": fail})
     store.create_topic("n3")
     assert set(store) == names(store) == {"n3"}
 
@@ -211,7 +211,7 @@ def test_deleted_while_another_is_written(
         made = threads.submit(store.put, "new", b"1")
         assert gate.reached.wait(60)
         gone = threads.submit(store.delete_topic, "old")
-        wait_until(lambda: is_held(store._registry.lock))
+        wait_until(lambda: is_held(store.registry.lock))
         gate.open.set()
         made.result(60)
         gone.result(60)

@@ -162,7 +162,7 @@ config = rmqstore.StoreConfig.small(message_index_enable={index})
 store = rmqstore.open(sys.argv[1], "a", config=config)
 for number in range(3):
     store.begin("t", b"same", uniq_key={uniq_key}, queue_id=0, born_timestamp=number + 1)
-store._put_op = lambda *arguments, **named: os._exit(9)
+store.transactions.put_op = lambda *arguments, **named: os._exit(9)
 store.in_doubt()[1].commit()
 """
     assert subprocess.run([sys.executable, "-c", code, tmp_path / "s"], check=False).returncode == 9
@@ -180,7 +180,7 @@ store.in_doubt()[1].commit()
 def test_a_commit_that_fails_can_be_tried_again(tmp_path: Path) -> None:
     with rmqstore.open(tmp_path / "s", "a", config=SMALL) as store:
         begun = store.begin("t", b"x")
-        put, failing = store._put_stored, [OP_TOPIC, "t"]
+        put, failing = store.core.put_stored, [OP_TOPIC, "t"]
 
         def refuse(topic: str, *arguments: object, **more: object) -> object:
             if failing and topic == failing[-1]:
@@ -188,7 +188,7 @@ def test_a_commit_that_fails_can_be_tried_again(tmp_path: Path) -> None:
                 raise PutError("no space", status=PutStatus.DISK_FULL)
             return put(topic, *arguments, **more)
 
-        store._put_stored = refuse
+        store.core.put_stored = refuse
         for _ in range(2):
             with pytest.raises(PutError):
                 begun.commit()
@@ -258,7 +258,7 @@ def test_progress_is_noted_meanwhile(
         store.clock.advance(6)
         wait_until(lambda: store.offsets.get((HALF_TOPIC, GROUP)) == {0: 20})
         wait_until(lambda: store.offsets.get((OP_TOPIC, GROUP)) == {0: 20})
-        [queue] = store._read_halves()
+        [queue] = store.transactions._read_queues()
         assert not queue._ops
         store.clock.advance(6)
         wait_until(lambda: OffsetTable.load(root).offsets.get((OP_TOPIC, GROUP)) == {0: 20})
@@ -292,10 +292,10 @@ def test_what_retention_removed_holds_nothing_up(
                 end()
         with pytest.raises(StoreError, match="has ended"):
             lost[0].commit()
-        store._note_ended()
+        store.transactions.note_ended()
         assert store.offsets[HALF_TOPIC, GROUP] == {0: 3}
         begun.commit()
-        store._note_ended()
+        store.transactions.note_ended()
         assert store.offsets[HALF_TOPIC, GROUP] == {0: 4}
     with rmqstore.open(root, "r+") as store:
         assert store.in_doubt() == []
@@ -346,8 +346,8 @@ def test_immunity(tmp_path: Path, wait_until: Wait) -> None:
     with rmqstore.open(tmp_path / "s", "a", config=config) as store:
         properties = {"TRAN_MSG": "true", "PGROUP": "p", "REAL_TOPIC": "t", "REAL_QID": "0"}
         immune = properties | {"CHECK_IMMUNITY_TIME_IN_SECONDS": "100"}
-        store._put_stored(HALF_TOPIC, 0, b"immune", properties_text(immune))
-        store._put_stored(HALF_TOPIC, 0, b"other", properties_text(properties))
+        store.core.put_stored(HALF_TOPIC, 0, b"immune", properties_text(immune))
+        store.core.put_stored(HALF_TOPIC, 0, b"other", properties_text(properties))
         store.clock.advance(61)
         wait_until(lambda: asked)
         assert asked == [b"other"]

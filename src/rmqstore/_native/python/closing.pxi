@@ -21,7 +21,7 @@ cdef int refuse_inner_close(OpenStore engine) except -1:
 
 
 cdef int close_store(OpenStore engine) except -1:
-    """See :meth:`Engine.close`."""
+    """See ``Core.close``."""
     cdef Store *store = engine.store
     cdef Failure failure
     cdef int64_t rc
@@ -54,7 +54,7 @@ cdef int close_store(OpenStore engine) except -1:
 
 
 cdef int give_up_store(OpenStore engine) except -1:
-    """See :meth:`ServiceEngine._undo_opening`."""
+    """See ``Core.undo_opening``."""
     cdef Store *store = engine.store
     if store != NULL and store.fork_generation == fork_generation:
         with nogil:

@@ -1,16 +1,13 @@
-# One class with all methods of an open store, each one call to the part that does the work.
+# One class with the public methods of an open store, each one call to the part that does it.
 # Source: store/DefaultMessageStore.java
 
-cdef class Engine(ServiceEngine):
-    """An open store in the core, the base of ``MessageStore``.  Each method is one call."""
-    # Open and close
-    def _open(self, str path, str mode, object config, double timeout, object read_topics, *,
-              int infer_sizes=0, bint fill=False, bint full=False, bint log_only=False,
-              object places=None):
-        """Open the directory; see open_store."""
-        cdef int how = (infer_sizes | fill * OPEN_FILL | full * OPEN_FULL
-                        | log_only * OPEN_LOG_ONLY)
-        open_store(self, path, mode, config, how, timeout, read_topics, places)
+cdef class Engine:
+    """The base of ``MessageStore``: writing, reading, searching.  Each method is one call."""
+
+    cdef readonly Core core      # the store itself, for the project's own modules
+
+    def __cinit__(self, *args, **kwargs):
+        self.core = Core()
 
     def close(self):
         """Flush everything, close the store, and release the lock.
@@ -29,90 +26,29 @@ cdef class Engine(ServiceEngine):
         -----
         Source: ``store/DefaultMessageStore.java shutdown``.
         """
-        close_store(self)
+        close_store(self.core)
 
     @property
     def path(self):
         """Directory of the store."""
-        return self._path
+        return self.core._path
 
     @property
     def config(self):
         """The configuration in force, with the actual file sizes."""
-        return self._config
+        return self.core._config
 
     @property
     def closed(self):
         """Whether :meth:`close` was called."""
-        return self.store == NULL or atomic_get(&self.store.state) != STATE_OPEN
+        return self.core.closed
 
-    def _recovery(self):
-        """Findings of the opening, as a dict."""
-        return recovery_of(self)
-
-    def _verify(self):
-        """Check the whole log, and every unit against its record; nothing is changed."""
-        return verify_all(self)
-
-    def _sizes(self):
-        """File sizes: log, queue, slots, entries."""
-        return sizes_of(self)
-
-    def stats(self):
-        """Positions and counters of the four activities.
-
-        Returns
-        -------
-        dict of str to int
-            Byte positions in the log (``wrote_position``, ``flushed_position``,
-            ``dispatched_position``, ``dispatch_behind_bytes``), syncs so far
-            (``commit_log_syncs``, ``consume_queue_syncs``), ``topics``, ``queues``,
-            ``index_files``, ``skipped_records``, whose topic, queue id or further queue is
-            invalid, the size of deleted files that messages hold (``held_deleted_bytes``), and
-            counts of scan reads (``scanned_records``, ``scanned_bytes``).
-
-        Notes
-        -----
-        Source: ``store/StoreStatsService.java``.
-        """
-        return stats_of(self)
-
-    # Topics
-
-    def _set_topic(self, str topic, int64_t write_queue_nums):
-        """Enter a topic of topics.json; 0 removes the entry."""
-        set_topic(self, topic, write_queue_nums)
-
-    def _make_topic(self, topic):
-        """Create an unknown topic; MessageStore adds it to topics.json."""
-        self._set_topic(topic, self._config.default_topic_queue_nums)
-
-    def _remake_topic(self, topic, physical_offset):
-        """Create a topic again that was deleted before the message at a log offset."""
-        self._make_topic(topic)
-
-    def _knows_topic(self, topic):
-        """Whether a put need not create the topic, which writes and syncs files."""
-        return knows_topic(self, topic)
-
-    def _delete_queues(self, str topic):
-        """Remove a topic's queues and their files; the log's end at that time."""
-        return delete_queues(self, topic)
-
-    def _gone_topics(self):
-        """Topics with records that a recovery met without restoring their queues."""
-        return gone_topics(self)
-
-    def _queue_files(self):
-        """``{topic: [queue ids]}`` of the queues that exist."""
-        return queue_files(self)
+    @property
+    def mode(self):
+        """``"r"``, ``"r+"`` or ``"a"``."""
+        return self.core.mode
 
     # Write
-
-    def _check_writable(self):
-        """Raise unless the store is open for writing here."""
-        store_writable(self.store, self._path)
-        store_leave(self.store)
 
     def put(self, topic, body, *, queue_id=None, queue_key=None, tags=None, keys=None,
             properties=None, flag=0, delay_level=0, born_timestamp=None, born_host=None,
@@ -172,9 +108,9 @@ cdef class Engine(ServiceEngine):
         -----
         Source: ``store/DefaultMessageStore.java putMessage``.
         """
-        return put_message(self, topic, body, queue_id, queue_key, tags, keys, properties, flag,
-                           delay_level, born_timestamp, born_host, uniq_key, lite_topics, None,
-                           wait)
+        return put_message(self.core, topic, body, queue_id, queue_key, tags, keys, properties,
+                           flag, delay_level, born_timestamp, born_host, uniq_key, lite_topics,
+                           None, wait)
 
     def put_batch(self, topic, bodies, *, queue_id=None, queue_key=None, tags=None, keys=None,
                   properties=None, uniq_key=True, wait=True):
@@ -207,7 +143,7 @@ cdef class Engine(ServiceEngine):
         -----
         Source: ``store/DefaultMessageStore.java putMessages``.
         """
-        return put_batched(self, topic, bodies, queue_id, queue_key, tags, keys, properties,
+        return put_batched(self.core, topic, bodies, queue_id, queue_key, tags, keys, properties,
                            uniq_key, bool(wait))
 
     def put_many(self, topic, bodies, *, queue_id=None, queue_key=None, tags=None, keys=None,
@@ -244,8 +180,8 @@ cdef class Engine(ServiceEngine):
         -----
         Rows keep their order within a queue. The call may span files and queues.
         """
-        return put_rows(self, topic, bodies, queue_id, queue_key, tags, keys, properties, uniq_key,
-                        bool(wait))
+        return put_rows(self.core, topic, bodies, queue_id, queue_key, tags, keys, properties,
+                        uniq_key, bool(wait))
 
     def put_table(self, table, *, wait=True):
         """Store the rows of a table, whose columns are named as the fields of a message.
@@ -303,7 +239,7 @@ cdef class Engine(ServiceEngine):
         ``born_timestamp`` (timestamps have a zone; rounded down to milliseconds) is now,
         ``born_host`` the store's. Rows keep their order within a queue.
         """
-        return put_batches(self, table, bool(wait))
+        return put_batches(self.core, table, bool(wait))
 
     def flush(self):
         """Force log, queues, index and checkpoint to the disk.
@@ -319,11 +255,7 @@ cdef class Engine(ServiceEngine):
         -----
         Source: ``store/DefaultMessageStore.java flush``.
         """
-        flush_store(self)
-
-    def _flush_log(self):
-        """Force only the log to the disk; its flushed position."""
-        return flush_log(self)
+        flush_store(self.core)
 
     def wait_durable(self, physical_offset=None, timeout=None):
         """Wait until the log is on the disk.
@@ -351,15 +283,7 @@ cdef class Engine(ServiceEngine):
         -----
         Source: ``store/CommitLog.java GroupCommitService``.
         """
-        return wait_until_durable(self, physical_offset, timeout)
-
-    def _log_wakeup(self):
-        """A descriptor by which an event loop waits for the disk."""
-        return log_wakeup(self, False)
-
-    def _set_failed(self, int number, path, str what):
-        """Fail the store after a sync in Python failed with errno ``number``."""
-        note_failed_sync(self, number, path, what)
+        return wait_until_durable(self.core, physical_offset, timeout)
 
     # Read
 
@@ -399,7 +323,8 @@ cdef class Engine(ServiceEngine):
         ``next_offset`` is where to go on.
         Source: ``store/DefaultMessageStore.java getMessage``.
         """
-        return get_from_queue(self, topic, queue_id, offset, max_messages, max_bytes, tags, sql)
+        return get_from_queue(self.core, topic, queue_id, offset, max_messages, max_bytes, tags,
+                              sql)
 
     def at(self, physical_offset):
         """Return the message whose record begins at a byte of the commit log.
@@ -428,7 +353,7 @@ cdef class Engine(ServiceEngine):
         -----
         Source: ``store/DefaultMessageStore.java lookMessageByOffset``.
         """
-        return message_at(self, physical_offset)
+        return message_at(self.core, physical_offset)
 
     def query(self, topic, key, *, max_num=None, begin=None, end=None, index_only=False):
         """Find the messages of a topic that have a key.
@@ -462,16 +387,7 @@ cdef class Engine(ServiceEngine):
         -----
         Source: ``store/DefaultMessageStore.java queryMessage``.
         """
-        return query_key(self, topic, key, max_num, begin, end, index_only)
-
-    def _locate(self, topic, keys, object max_num, object begin, object end, bint index_only):
-        """Physical offsets of the hits of many keys, and the index of each key's first."""
-        return locate_keys(self, topic, keys, max_num, begin, end, index_only)
-
-    def _query_many(self, topic, keys, object max_num, object begin, object end,
-                    bint index_only):
-        """The messages of many keys: a list for each."""
-        return messages_of_keys(self, topic, keys, max_num, begin, end, index_only)
+        return query_key(self.core, topic, key, max_num, begin, end, index_only)
 
     def index_coverage(self):
         """Return the ranges of the commit log that the index covers.
@@ -481,20 +397,4 @@ cdef class Engine(ServiceEngine):
         list of (int, int)
             Start and stop, physical offsets in bytes, oldest first.
         """
-        return ranges_indexed(self)
-
-    def _bounds(self, topic, queue_id):
-        """Current (min, max) of a queue; None if there is no such queue."""
-        return queue_bounds_of(self, topic, queue_id)
-
-    def _units(self, topic, queue_id, int64_t start, int64_t stop):
-        """The bytes of units [start, stop) of a queue."""
-        return units_of_queue(self, topic, queue_id, start, stop)
-
-    def _first_after(self, topic, queue_id, int64_t millis, bounds, *, bint last=False):
-        """First queue offset stored later than a time; ``last``: after the last stored until it."""
-        return first_after(self, topic, queue_id, millis, bounds, last)
-
-    def _store_time(self, topic, queue_id, int64_t queue_offset):
-        """Store time of a queue's message in ms; -1 if it is gone or not there yet."""
-        return store_time_of(self, topic, queue_id, queue_offset)
+        return ranges_indexed(self.core)

@@ -304,7 +304,7 @@ cdef Message message_of(Found *found, int64_t max_body, tuple log_paths):
 
 
 cdef Message message_renamed(Message message, object topic, object queue_id):
-    """See ``Engine._renamed``; nobody else has the message yet."""
+    """See ``Core.renamed``; nobody else has the message yet."""
     if queue_id is not None:
         message.record.queue_id = queue_id
     message._topic = <str?>topic

@@ -1,15 +1,19 @@
 # An open store as its methods see it, and entry of a call.
 
 cdef class OpenStore:
-    """The store behind a method of :class:`Engine`, and its name in errors."""
+    """The state of an open store, its name in errors, and the calls it makes; base of ``Core``."""
 
     cdef Store *store
     cdef str _path
-    cdef readonly object _config
+    cdef object _config
     cdef readonly str mode
     cdef int64_t max_body
     cdef tuple log_paths         # directories of the log, for errors
-    cdef readonly dict _passed_over  # damage passed over by queries: log offset to its error
+    cdef dict _passed_over       # damage passed over by queries: log offset to its error
+    # Called by the core; whoever opens a store for writing sets the first two.
+    cdef public object make_topic      # (topic): a message is put to a new topic
+    cdef public object remake_topic    # (topic, log offset): to one deleted before that offset
+    cdef public object begin_schedule  # (): the first delayed message is put
     cdef bint delays_begun       # there may be delayed messages: the schedule service is started
 
     def __cinit__(self, *args, **kwargs):

@@ -130,7 +130,7 @@ class BrokerAdmin:
         """Answer GET_BROKER_CONFIG; it is read-only."""
         host, port = connection.address
         values = broker_settings(self._store, self._settings, self._topics, host, port)
-        version = json.dumps({"counter": 0, "timestamp": self._store._figures()["opened_at"]})
+        version = json.dumps({"counter": 0, "timestamp": self._store.core.figures()["opened_at"]})
         body = "".join(f"{name}={value}\n" for name, value in values.items())
         return Answer(fields={"version": version}, body=body.encode())
 

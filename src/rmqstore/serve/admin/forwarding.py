@@ -70,7 +70,7 @@ class Forwarding:
     ) -> Coroutine[Any, Any, Answer]:
         """Answer CONSUME_MESSAGE_DIRECTLY: a consumer handles a message, whatever its offset."""
         offset = _offset_of(text(request, "msgId"))
-        request.body = self._store._record(offset)
+        request.body = self._store.core.record(offset)
         fields = {**request.fields, "brokerName": self._broker}
         return self._passed_on(connection, request, fields)
 

@@ -64,7 +64,7 @@ _OTHER = {
 
 def all_groups(store: MessageStore) -> Iterator[tuple[str, GroupConfig]]:
     """Yield name and entry of all groups."""
-    groups = store._groups
+    groups = store.group_entries
     for name, entry in BUILT_IN_GROUPS.items():
         yield name, groups.get(name) or entry
     for entry in groups:
@@ -117,7 +117,7 @@ class GroupAdmin:
                 entry.retry_queue_nums,
                 there.retry_queue_nums if there is not None else 0,
             )
-            if len(self._store._groups) >= _MAX_GROUPS and there is None:
+            if len(self._store.group_entries) >= _MAX_GROUPS and there is None:
                 raise Refusal(
                     ResponseCode.SYSTEM_ERROR,
                     f"the group {name} is not made: there are {_MAX_GROUPS} already",
@@ -125,10 +125,10 @@ class GroupAdmin:
             return entry
 
         def change() -> None:
-            self._store._check_writable()
+            self._store.core.check_writable()
             self._new_groups.change(name, changed)
 
-        if self._store._groups.get(name) is None:
+        if self._store.group_entries.get(name) is None:
             self._new_groups.check_room(name, connection.owner)
         with self._new_groups.begun(name):
             await self._pools.change(connection, request, change)
@@ -141,10 +141,10 @@ class GroupAdmin:
 
         def change() -> None:
             store = self._store
-            store._check_writable()
+            store.core.check_writable()
             self._new_groups.change(group, lambda there: None)
-            if offsets and store._progress.forget(group=group):
-                store._progress.save()
+            if offsets and store.progress.forget(group=group):
+                store.progress.save()
 
         await self._pools.change(connection, request, change)
         self._new_groups.count(group)
@@ -154,7 +154,7 @@ class GroupAdmin:
     def _all_configs(self, connection: Connection, request: Request) -> AnswerSteps:
         """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
         table = Entries((name, entry.to_json()) for name, entry in all_groups(self._store))
-        body = Entries(self._store._groups.json_of(table).items())
+        body = Entries(self._store.group_entries.json_of(table).items())
         return Answer(body=(yield from dumps_in_steps(body)))
 
     def _one_config(self, connection: Connection, request: Request) -> Answer:
@@ -163,7 +163,7 @@ class GroupAdmin:
         5.x creates the group here, where consumers create groups; this gateway only looks.
         """
         name = group_of(request, "group")
-        entry = self._store._groups.get(name) or BUILT_IN_GROUPS.get(name)
+        entry = self._store.group_entries.get(name) or BUILT_IN_GROUPS.get(name)
         if entry is None and self._settings.auto_create_groups:
             entry = GroupConfig(name)
         if entry is None:
@@ -184,7 +184,7 @@ class GroupAdmin:
             raise Refusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         if self._topics.config(topic) is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        there = self._store._groups.get(group) or BUILT_IN_GROUPS.get(group)
+        there = self._store.group_entries.get(group) or BUILT_IN_GROUPS.get(group)
         if there is None and not self._settings.auto_create_groups:
             raise Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist"

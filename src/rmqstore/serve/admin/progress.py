@@ -52,7 +52,7 @@ class ProgressAdmin:
         rates: Rates,
     ) -> None:
         self._store = store
-        self._progress = store._progress
+        self._progress = store.progress
         self._broker = settings.broker
         self._topics = topics
         self._clients = clients
@@ -138,19 +138,19 @@ class ProgressAdmin:
     def _time_span(self, connection: Connection, request: Request) -> AnswerSteps:
         """Answer QUERY_CONSUME_TIME_SPAN: store times of first, last and next message."""
         topic, group = topic_of(request), group_of(request, "group")
-        store = self._store
+        core = self._store.core
         committed = self._progress.get(topic, group)
 
         def span(queue_id: int) -> dict[str, object]:
-            first, stop = store._bounds(topic, queue_id) or (0, 0)
-            earliest = store._store_time(topic, queue_id, first) if stop > first else -1
-            latest = store._store_time(topic, queue_id, stop - 1) if stop > 0 else -1
+            first, stop = core.bounds(topic, queue_id) or (0, 0)
+            earliest = core.store_time(topic, queue_id, first) if stop > first else -1
+            latest = core.store_time(topic, queue_id, stop - 1) if stop > 0 else -1
             offset = committed.get(queue_id, -1)
-            consumed = store._store_time(topic, queue_id, offset - 1) if offset > 0 else earliest
+            consumed = core.store_time(topic, queue_id, offset - 1) if offset > 0 else earliest
             delay = 0
             if offset < stop:
-                following = store._store_time(topic, queue_id, offset) if offset >= 0 else -1
-                delay = store.clock.now() - following
+                following = core.store_time(topic, queue_id, offset) if offset >= 0 else -1
+                delay = core.now() - following
             return {
                 "consumeTimeStamp": consumed,
                 "delayTime": delay,
@@ -185,7 +185,7 @@ class ProgressAdmin:
             if group in left_out:
                 continue
             for queue_id, offset in progress.get(topic, group).items():
-                first, _ = self._store._bounds(topic, queue_id) or (0, 0)
+                first, _ = self._store.core.bounds(topic, queue_id) or (0, 0)
                 if offset >= first:
                     slowest[queue_id] = min(offset, slowest.get(queue_id, offset))
                 yield
@@ -276,9 +276,9 @@ class ProgressAdmin:
         store, broker, topic = self._store, self._broker, entry.topic_name
         committed = self._progress.get(topic, group)
         for queue_id in range(queue_nums):
-            _, stop = store._bounds(topic, queue_id) or (0, 0)
+            _, stop = store.core.bounds(topic, queue_id) or (0, 0)
             offset = max(0, committed.get(queue_id, 0))
-            stored = store._store_time(topic, queue_id, offset - 1) if offset > 0 else 0
+            stored = store.core.store_time(topic, queue_id, offset - 1) if offset > 0 else 0
             numbers = {
                 "brokerOffset": stop, "consumerOffset": offset, "lastTimestamp": max(0, stored),
             }  # fmt: skip

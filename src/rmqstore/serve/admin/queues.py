@@ -59,9 +59,9 @@ class QueueAdmin:
         store, broker = self._store, self._broker
 
         def queue(queue_id: int) -> tuple[MessageQueue, dict[str, int]]:
-            first, stop = store._bounds(topic, queue_id) or (0, 0)
+            first, stop = store.core.bounds(topic, queue_id) or (0, 0)
             return MessageQueue(broker, queue_id, topic), {
-                "lastUpdateTimestamp": store._store_time(topic, queue_id, stop - 1)
+                "lastUpdateTimestamp": store.core.store_time(topic, queue_id, stop - 1)
                 if stop > 0
                 else 0,
                 "maxOffset": stop,
@@ -79,7 +79,7 @@ class QueueAdmin:
         count = optional_number(request, "count") or 0
         group = request.fields.get("consumerGroup")
         store = self._store
-        first, stop = store._bounds(topic, queue_id) or (0, 0)
+        first, stop = store.core.bounds(topic, queue_id) or (0, 0)
         if not self._topics.is_stored(topic, queue_id):
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         if not first <= index < stop:
@@ -102,7 +102,7 @@ class QueueAdmin:
     def _units(self, topic: str, queue_id: int, start: int, stop: int) -> Iterator[dict[str, Any]]:
         store = self._store
         for place, (offset, size, code) in enumerate(
-            _UNIT.iter_unpack(bytes(memoryview(store._units(topic, queue_id, start, stop))))
+            _UNIT.iter_unpack(bytes(memoryview(store.core.units(topic, queue_id, start, stop))))
         ):
             unit: dict[str, Any] = {
                 "eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code,
@@ -115,7 +115,9 @@ class QueueAdmin:
         self, topic: str, queue_id: int, queue_offset: int, address: int
     ) -> dict[str, str]:
         """Return the fields of a unit in consumequeue_ext."""
-        fields, bitmaps, _ = self._store._ext_units(topic, queue_id, queue_offset, queue_offset + 1)
+        fields, bitmaps, _ = self._store.core.ext_units(
+            topic, queue_id, queue_offset, queue_offset + 1
+        )
         code, stored, length = _EXT_FIELDS.unpack_from(fields)
         if length < 0:
             return {"msg": f"Cq extend not exist!addr: {address}"}

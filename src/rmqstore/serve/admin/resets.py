@@ -107,13 +107,13 @@ class Resets:
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
             )
         store = self._store
-        committed = store._progress.get(topic, group)
+        committed = store.progress.get(topic, group)
         offsets: dict[MessageQueue, int] = {}
         for queue_id in range(entry.write_queue_nums):
             if queue_id not in committed:
                 raise Refusal(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
             if timestamp == _NEWEST:
-                _, offset = store._bounds(topic, queue_id) or (0, 0)
+                _, offset = store.core.bounds(topic, queue_id) or (0, 0)
             else:
                 offset = self._offset_at(topic, queue_id, timestamp)
             if not force:
@@ -125,7 +125,7 @@ class Resets:
     def _offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
         """Return the queue offset nearest to a time; 0 if there is no such queue."""
         store = self._store
-        if store._bounds(topic, queue_id) is None:
+        if store.core.bounds(topic, queue_id) is None:
             return 0
         return Queue(store, topic, queue_id).offset_at(timestamp, boundary="nearest")
 

@@ -90,7 +90,7 @@ class TopicAdmin:
         def entered(there: TopicConfig | None) -> TopicConfig:
             has = max(there.read_queue_nums, there.write_queue_nums) if there is not None else 0
             check_queues(self._settings.most_queues, name, max(read, write), has)
-            if there is None and len(self._store._registry) >= _MAX_TOPICS:
+            if there is None and len(self._store.registry) >= _MAX_TOPICS:
                 raise Refusal(
                     ResponseCode.SYSTEM_ERROR,
                     f"the topic {name} is not made: there are {_MAX_TOPICS} already",
@@ -107,11 +107,11 @@ class TopicAdmin:
 
         def change() -> None:
             store = self._store
-            store._check_writable()
-            store._registry.change({name: entered})
+            store.core.check_writable()
+            store.registry.change({name: entered})
 
         asked, owner = self._asked, connection.owner
-        if self._store._registry.get(name) is None and not asked.take(name, owner):
+        if self._store.registry.get(name) is None and not asked.take(name, owner):
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"the topic {name} is not made: {asked.of(owner)} were already, by requests of "
@@ -152,7 +152,7 @@ class TopicAdmin:
     def _all_configs(self, connection: Connection, request: Request) -> AnswerSteps:
         """Answer GET_ALL_TOPIC_CONFIG."""
         table = Entries((entry.topic_name, entry.to_json()) for entry in self._topics.all())
-        body = Entries(self._store._registry.json_of(table).items())
+        body = Entries(self._store.registry.json_of(table).items())
         return Answer(fields={}, body=(yield from dumps_in_steps(body)))
 
     def _one_config(self, connection: Connection, request: Request) -> Answer:

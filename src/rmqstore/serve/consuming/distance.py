@@ -23,7 +23,7 @@ class Distance:
     """Classifies messages as near or far; used by one thread."""
 
     def __init__(self, store: MessageStore) -> None:
-        config = store._config
+        config = store.core.config
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._store = store
         self._near = memory * config.access_message_in_memory_max_ratio // 100
@@ -51,9 +51,9 @@ class Distance:
             self._looked = now
         if self._end - self._start <= self._near:
             return False
-        bounds = self._store._bounds(topic, queue_id)
+        bounds = self._store.core.bounds(topic, queue_id)
         if bounds is None or not bounds[0] <= offset < bounds[1]:
             return False
-        unit = next(waiting(self._store, topic, queue_id, offset, offset + 1), None)
+        unit = next(waiting(self._store.core, topic, queue_id, offset, offset + 1), None)
         at = self._end if unit is None or unit.physical_offset < 0 else unit.physical_offset
         return self._end - at > self._near

@@ -91,8 +91,8 @@ class Holds:
         self._answers = answers
         self._reader = reader
         self._has_accounts = settings.acl is not None
-        self._queues = QueueHolds(store)
-        self._wakeup = store._dispatch_wakeup()
+        self._queues = QueueHolds(store.core)
+        self._wakeup = store.core.dispatch_wakeup()
         self._holds: dict[int, _Hold] = {}
         self._of: dict[Connection, set[int]] = {}
         self._order = count()
@@ -145,7 +145,7 @@ class Holds:
         if pull.size:
             self._put_aside(hold)
             return
-        bounds = self._store._bounds(pull.topic, pull.queue_id)
+        bounds = self._store.core.bounds(pull.topic, pull.queue_id)
         if bounds is not None and bounds[1] > pull.offset:  # arrived since
             self._look_soon()
 

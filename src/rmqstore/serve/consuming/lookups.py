@@ -57,12 +57,12 @@ class Lookups:
         message = _message_at(self._store, offset)
         if not self._unread.has_room(connection, message.store_size):
             return self._viewed_later(connection, offset, message.store_size)
-        return Answer(body=self._store._record_bytes(message))
+        return Answer(body=self._store.core.record_bytes(message))
 
     async def _viewed_later(self, connection: Connection, offset: int, size: int) -> Answer:
         """Read a message once its client has read enough of what it was sent."""
         await self._unread.reserve(connection, size)
-        return Answer(body=self._store._record_bytes(_message_at(self._store, offset)))
+        return Answer(body=self._store.core.record_bytes(_message_at(self._store, offset)))
 
     async def _query(self, connection: Connection, request: Request) -> Answer:
         """Answer QUERY_MESSAGE."""
@@ -94,7 +94,7 @@ class Lookups:
 
 
 def _message_at(store: MessageStore, offset: int) -> Message:
-    message = record_at(store, offset) if offset >= 0 else None
+    message = record_at(store.core, offset) if offset >= 0 else None
     if message is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
     return message
@@ -104,7 +104,7 @@ def _places(
     store: MessageStore, topic: str, key: str, most: int, times: tuple[int, int]
 ) -> list[int]:
     """Return the places in the log of a key's records, the newest first."""
-    offsets, count, _ = store._locate(topic, [key], most, *times, False)
+    offsets, count, _ = store.core.locate(topic, [key], most, *times, False)
     return memoryview(offsets).cast("q").tolist()[:count]
 
 
@@ -113,13 +113,13 @@ def _records(store: MessageStore, places: list[int]) -> bytes:
     kept: list[bytes] = []
     size = 0
     for place in places:
-        message = record_at(store, place)
+        message = record_at(store.core, place)
         if message is None:  # retention has come first
             continue
         size += message.store_size
         if kept and size > _MAX_BYTES:
             break
-        kept.append(store._record_bytes(message))
+        kept.append(store.core.record_bytes(message))
     kept.reverse()
     return b"".join(kept)
 

@@ -49,8 +49,8 @@ class NewGroups(SharedTable[str]):
         self._store = store
         self._settings = settings
         self._work = work
-        self._groups = store._groups
-        self._registry = store._registry
+        self._groups = store.group_entries
+        self._registry = store.registry
         self._changing = threading.Lock()
         self._unsaved = False
         self._saving: asyncio.Task[None] | None = None
@@ -92,7 +92,7 @@ class NewGroups(SharedTable[str]):
     def _remove_unused(self) -> Steps:
         """Remove the groups that are as any new one: no member, offset, message or setting."""
         read = set()
-        for _, group in self._store._progress.names():
+        for _, group in self._store.progress.names():
             read.add(group)
             yield
         for entry in self._groups:
@@ -106,8 +106,8 @@ class NewGroups(SharedTable[str]):
         name = entry.group_name
         return (
             not any(needs(name) for needs in self.in_use)
-            and not self._store._has_consumers(name)
-            and self._store._bounds(paths.retry_topic(name), 0) in (None, (0, 0))
+            and not self._store.consumer_state.sharing.has_group(name)
+            and self._store.core.bounds(paths.retry_topic(name), 0) in (None, (0, 0))
             and entry.to_json() == GroupConfig(name).to_json()
         )
 

@@ -40,7 +40,7 @@ class OffsetShares(SharedTable[tuple[str, str]]):
     def __init__(
         self, store: MessageStore, topics: TopicTable, work: Work, settings: Settings
     ) -> None:
-        self._progress = store._progress
+        self._progress = store.progress
         self._topics = topics
         super().__init__(work.turns, settings.limits.offsets)
 
@@ -73,7 +73,7 @@ class Offsets:
         self, store: MessageStore, topics: TopicTable, shares: OffsetShares, distance: Distance
     ) -> None:
         self._store = store
-        self._progress = store._progress
+        self._progress = store.progress
         self._topics = topics
         self._shares = shares
         self._distance = distance
@@ -108,7 +108,7 @@ class Offsets:
         """Answer UPDATE_CONSUMER_OFFSET; a negative offset stands for none, and is not kept."""
         group, topic, queue_id = group_of(request), topic_of(request), number(request, "queueId")
         offset = _long(request, "commitOffset")
-        if self._topics.config(topic) is None and not self._store._knows_topic(topic):
+        if self._topics.config(topic) is None and not self._store.core.knows_topic(topic):
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if queue_id < 0:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"queueId must be 0 or more, got {queue_id}")
@@ -131,7 +131,7 @@ class Offsets:
                     f"there are {self._progress.count} offsets already: the share of the group "
                     f"{group} or of {owner} is used up",
                 )
-        self._store._commit_progress(topic, group, queue_id, offset)
+        self._store.progress.commit(topic, group, queue_id, offset)
 
     def _max_offset(self, connection: Connection, request: Request) -> Answer:
         """Answer GET_MAX_OFFSET."""
@@ -169,7 +169,7 @@ class Offsets:
         millis = -1
         if least < end:
             try:
-                millis = self._store._store_time(topic, queue_id, least)
+                millis = self._store.core.store_time(topic, queue_id, least)
             except StoreError:
                 millis = -1  # removed meanwhile
         return Answer(fields={"timestamp": str(millis)})
@@ -178,7 +178,7 @@ class Offsets:
         """Return the first offset of a queue and its end; zeros without one."""
         if queue_id < 0:
             return 0, 0
-        return self._store._bounds(topic, queue_id) or (0, 0)
+        return self._store.core.bounds(topic, queue_id) or (0, 0)
 
 
 def _long(request: Request, name: str) -> int:

@@ -229,7 +229,7 @@ class PullReader:
             most_bytes = min(most_bytes, pull.most_bytes)
         opaque = pull.request.opaque
         # A held pull learns of later dispatches; any other must see earlier puts now.
-        status, following, least, end, count, frame = self._store._pull(
+        status, following, least, end, count, frame = self._store.core.pull(
             *(pull.topic, pull.queue_id, pull.offset, most, most_bytes, made, opaque),
             at_once=may_hold,
         )

@@ -60,7 +60,7 @@ def counted_offsets(store: MessageStore, online: Mapping[str, OnlineGroup], most
     for name, one in online.items():
         if not one.is_broadcast:
             for topic in one.topics:
-                is_there = topic in queues or store._registry.get(topic) is not None
+                is_there = topic in queues or store.registry.get(topic) is not None
                 if is_there and not is_idle_retry(topic, name, queues):
                     found.setdefault((topic, name), {})
     of_broadcast = {
@@ -68,7 +68,7 @@ def counted_offsets(store: MessageStore, online: Mapping[str, OnlineGroup], most
         for names, offsets in found.items()
         if names[1] in online and online[names[1]].is_broadcast
     }
-    return with_uncommitted(found, queues, store._registry, most) | of_broadcast
+    return with_uncommitted(found, queues, store.registry, most) | of_broadcast
 
 
 def is_idle_retry(topic: str, group: str, queues: Mapping[str, object]) -> bool:

@@ -159,7 +159,7 @@ def _runtime(figures: Figures) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
     settings, rates = figures.settings, figures.rates
-    boot = figures.store._figures()["opened_at"]
+    boot = figures.store.core.figures()["opened_at"]
     where = runtime_labels(figures.store, settings.cluster, settings.broker, boot)
     for name, text, value in (
         ("msg_put_total_today_now", "messages put", rates.put_total),

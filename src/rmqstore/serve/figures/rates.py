@@ -92,7 +92,7 @@ class Rates:
         self._cluster = settings.cluster
         self._work = work
         self._items: dict[str, dict[str, _Item]] = {name: {} for name in _NAMES}
-        self._began = store._topic_counts()
+        self._began = store.core.topic_counts()
         self.put_morning = (0, 0)  # messages until yesterday's and today's morning
         self.got_morning = (0, 0)  # the same
         self._day = self._today()
@@ -121,7 +121,7 @@ class Rates:
         """Forget the counters of a deleted topic; the core's go on."""
         for name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
             self._items[name].pop(topic, None)
-        counts = self._store._topic_counts()
+        counts = self._store.core.topic_counts()
         if topic in counts:
             self._began[topic] = counts[topic]
         yield from self._forget(lambda key: key.startswith(topic + "@"))
@@ -155,7 +155,7 @@ class Rates:
 
     def read(self) -> Steps:
         """Take the core's counters of messages put, after a step for some topics each."""
-        counts = self._store._topic_counts()
+        counts = self._store.core.topic_counts()
         for number, (topic, (messages, size)) in enumerate(counts.items()):
             if number % _STEP == _STEP - 1:
                 yield
@@ -175,10 +175,10 @@ class Rates:
     # Totals
 
     def _read_put(self) -> int:
-        return int(self._store._figures()["put_records"])
+        return int(self._store.core.figures()["put_records"])
 
     def _read_got(self) -> int:
-        return int(self._store._figures()["get_transferred"])
+        return int(self._store.core.figures()["get_transferred"])
 
     @property
     def put_total(self) -> int:

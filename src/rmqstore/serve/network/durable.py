@@ -48,7 +48,7 @@ class DurableAnswers:
     def hold(self, stop: int, callback: Callable[[Outcome], object]) -> None:
         """Call back once the log is on the disk up to ``stop``, or will not be in time."""
         if self._wakeup is None:
-            self._wakeup = self._store._log_wakeup()
+            self._wakeup = self._store.core.log_wakeup()
             self._work.loop.add_reader(self._wakeup.fileno(), self._woken)
         deadline = self._work.loop.time() + self._timeout
         heapq.heappush(self._heap, (stop, next(self._order), deadline, callback))
@@ -117,7 +117,7 @@ class DurableAnswers:
     def close(self) -> None:
         """Answer the durable ones, and stop."""
         if self._heap:
-            self._store._flush_log()
+            self._store.core.flush_log()
             ended(self._settled())
         self._heap.clear()
         if self._timer is not None:

@@ -43,7 +43,7 @@ def overview(
 ) -> dict[str, Any]:
     """Return a store's figures; ``most`` limits the counted queues without an offset of a group."""
     stats = store.stats()
-    topics, bounds = store.topics, bounds_by_topic(store)
+    topics, bounds = store.topics, bounds_by_topic(store.core)
     ends = {topic: sum(stop for _, stop in of_topic) for topic, of_topic in bounds.items()}
     system = {name for name in topics if name.startswith(_RETRY) or is_built_in(name)}
     # Topics of users come first, and of these the busiest: by all messages ever put to them.
@@ -81,7 +81,7 @@ def overview(
 
 def _failure(store: MessageStore) -> str | None:
     try:
-        store._check_writable()
+        store.core.check_writable()
     except StoreFailedError as error:
         return str(error)
     return None
@@ -107,7 +107,7 @@ def _groups(
 
     counted = counted_offsets(store, online, most)
     sums = {names: [0, 0] for names in counted}  # messages, ms behind
-    for lag in lag_of(store, counted, None, None, sizes=False):
+    for lag in lag_of(store.core, counted, None, None, sizes=False):
         of_group = sums[lag.topic, lag.group]
         of_group[0] += lag.messages
         of_group[1] = max(of_group[1], lag.behind // timedelta(milliseconds=1))

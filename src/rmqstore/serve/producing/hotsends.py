@@ -49,9 +49,9 @@ def client_sends(
     store: MessageStore, settings: Settings, new_topics: NewTopics, work: Work
 ) -> ClientSends:
     """Return the state shared by the core's sends, which follows the topics of the store."""
-    registry = store._registry
-    sends = ClientSends(store, settings.cluster, settings.region)
-    sends.offsets = store._progress.table
+    registry = store.registry
+    sends = ClientSends(store.core, settings.cluster, settings.region)
+    sends.offsets = store.progress.table
 
     changing = threading.Lock()
 

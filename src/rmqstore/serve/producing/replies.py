@@ -186,10 +186,10 @@ class Replies:
 
     async def _put(self, connection: Connection, sent: Sent) -> PutResult:
         """Store a reply with its own properties alone."""
-        store = self._store
-        wait = store._config.flush_disk_type == "SYNC_FLUSH" and sent.waits
+        core = self._store.core
+        wait = core.config.flush_disk_type == "SYNC_FLUSH" and sent.waits
         return await (put_durable if wait else put_at_once)(
-            store,
+            core,
             sent.topic,
             lambda: self._sends.store_plain(
                 connection, sent, Place(sent.topic, sent.queue_id), sent.properties,

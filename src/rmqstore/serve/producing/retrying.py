@@ -78,7 +78,7 @@ class GiveBack:
                 f"group must be 1 to 120 of [%|a-zA-Z0-9_-], got {shown(name)}",
             )
         store = self._store
-        group = store._groups.get(name)
+        group = store.group_entries.get(name)
         if group is None and not self._settings.auto_create_groups:
             raise Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -88,7 +88,7 @@ class GiveBack:
         if group is not None and group.retry_queue_nums <= 0:
             return Answer()  # nobody tries it again, as with a broker
         retry_topic = paths.retry_topic(name)
-        entry = store._registry.get(retry_topic)
+        entry = store.registry.get(retry_topic)
         if entry is not None and not entry.perm & _WRITE:
             raise Refusal(
                 ResponseCode.NO_PERMISSION, f"the topic[{retry_topic}] sending message is forbidden"
@@ -103,13 +103,13 @@ class GiveBack:
         flag = _UNIT_SUB if truth(request, "unitMode") else 0
         dead = is_dead_letter(message, group, delay_level, retry_max)
         try:
-            for missing in missing_topics(store, group, dead=dead, topic_sys_flag=flag):
+            for missing in missing_topics(store.registry, group, dead=dead, topic_sys_flag=flag):
                 self._new_topics.check(missing.topic_name)
                 raise TopicAwaited(missing)
         except PutError as error:
             raise self._refusal(error) from error
         more: dict[str, Any] = {"retry_max": retry_max, "topic_sys_flag": flag, "wait": False}
-        back = partial(send_back, store, message, group, delay_level, **more)
+        back = partial(send_back, store.core, store.registry, message, group, delay_level, **more)
         topic = paths.dead_letter_topic(name) if dead else SCHEDULE_TOPIC
         return self._put(name, message, topic, back)
 
@@ -118,9 +118,9 @@ class GiveBack:
     ) -> Answer:
         """Store a message again, with synchronous flush on the disk; return the answer."""
         store = self._store
-        wait = store._config.flush_disk_type == "SYNC_FLUSH"
+        wait = store.core.config.flush_disk_type == "SYNC_FLUSH"
         try:
-            await (put_durable if wait else put_at_once)(store, topic, back)
+            await (put_durable if wait else put_at_once)(store.core, topic, back)
         except PutError as error:
             raise self._refusal(error) from error
         self._sent_back(group, message.properties.get("RETRY_TOPIC", message.topic))

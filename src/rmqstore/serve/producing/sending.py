@@ -285,7 +285,7 @@ class Sends:
         if not sent.topic.startswith(prefix):
             return entry
         name = checked_group(sent.topic[len(prefix) :])
-        group = self._store._groups.get(name)
+        group = self._store.group_entries.get(name)
         if group is None:
             if not self._settings.auto_create_groups:
                 raise Refusal(
@@ -347,7 +347,7 @@ class Sends:
         sys_flag: int | None = None,
     ) -> PutResult:
         """Store a message at a place, without waiting for the disk."""
-        return self._store._put_stored(
+        return self._store.core.put_stored(
             *place,
             bytes(sent.request.body),
             properties_text(properties),
@@ -377,7 +377,7 @@ class Sends:
         """
         if sent.topic == HALF_TOPIC:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)
-        if not self._store._knows_topic(SCHEDULE_TOPIC):
+        if not self._store.core.knows_topic(SCHEDULE_TOPIC):
             self._new_topics.check(SCHEDULE_TOPIC)
             queue_nums = made_queue_nums(SCHEDULE_TOPIC, 0)
             raise TopicAwaited(TopicConfig(SCHEDULE_TOPIC, queue_nums, queue_nums))
@@ -391,7 +391,7 @@ class Sends:
     def _store_half(self, connection: Connection, sent: Sent) -> PutResult:
         """Store a half message, which nobody reads until its transaction is committed."""
         self._topics.for_send(connection.owner, HALF_TOPIC, "", 1, unit=False)
-        return self._store._put_half_of(
+        return self._store.transactions.put_half(
             sent.topic,
             sent.queue_id,
             bytes(sent.request.body),
@@ -418,7 +418,7 @@ class Sends:
             _TIMER in own and not _TIMERS.isdisjoint(parse_properties(own)) for _, own, _ in rows
         ):
             self._warn_of_timer(connection, sent)
-        done, offsets = self._store._put_stored_batch(
+        done, offsets = self._store.core.put_stored_batch(
             sent.topic,
             sent.queue_id,
             rows,

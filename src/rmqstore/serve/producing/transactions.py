@@ -79,7 +79,7 @@ class Transactions:
         self._turn = 0
         self._closed = False
         self._room = threading.BoundedSemaphore(_MAX_ASKED)
-        store._ask_producers_by(self._ask)
+        store.transaction_checks.ask_producers_by(self._ask)
         work.closing.append(self.close)
 
     def handlers(self) -> dict[int, Handler]:
@@ -89,7 +89,7 @@ class Transactions:
     def close(self) -> None:
         """Stop asking producers."""
         self._closed = True
-        self._store._ask_producers_by(None)
+        self._store.transaction_checks.ask_producers_by(None)
 
     def end(self, connection: Connection, request: Request) -> Handled:
         """Answer END_TRANSACTION; an unknown outcome gets no answer."""
@@ -115,25 +115,25 @@ class Transactions:
         In this thread, where nothing has to be searched for, no topic to be made, and no other
         thread ends one.
         """
-        store = self._store
+        core, transactions = self._store.core, self._store.transactions
         queue_id, offset = half.queue_id, half.queue_offset
         # Two messages without a key may be equal and no copies of each other.
         key = None if half.uniq_key is None else copy_key(half, half.properties)
         end = partial(self._end_half, queue_id, offset, key, commit)
         written = (OP_TOPIC, topic_of_message(half)) if commit else (OP_TOPIC,)
-        if all(map(store._knows_topic, written)) and store._half_lock.acquire(blocking=False):
+        if all(map(core.knows_topic, written)) and transactions.lock.acquire(blocking=False):
             try:
-                if store._ends_at_once(queue_id, offset):
+                if transactions.ends_at_once(queue_id, offset):
                     return end()
             finally:
-                store._half_lock.release()
+                transactions.lock.release()
         return self._pools.end(connection, request, end)
 
     def _end_half(
         self, queue_id: int, offset: int, key: tuple[object, ...] | None, commit: bool
     ) -> Answer:
         try:
-            self._store._end_half(
+            self._store.transactions.end(
                 queue_id, offset, commit=commit, may_have_ended=True, copy_of=key, wait=False
             )
         except PutError as error:

@@ -14,7 +14,7 @@ from rmqstore.base.arguments import wrong_type, wrong_value
 from rmqstore.serve.server import Server
 from rmqstore.serve.serving import served
 from rmqstore.serve.testing.rules import RequestRules
-from rmqstore.store import topic_entry
+from rmqstore.services.topics import topic_entry
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
@@ -66,7 +66,7 @@ class RmqServer(Server):
         try:
             self._rules = RequestRules(self.gateway.shared, self.gateway.handle)
             self.gateway.intercept = self._rules.take
-            self.store._registry.make(*entries)
+            self.store.registry.make(*entries)
         except BaseException:
             self.close()
             raise
@@ -90,8 +90,8 @@ class RmqServer(Server):
         StoreClosedError
             The server is closed.
         """
-        self.store._check_writable()
-        self.store._registry.make(*(topic_entry(name, queue_nums) for name in names))
+        self.store.core.check_writable()
+        self.store.registry.make(*(topic_entry(name, queue_nums) for name in names))
 
     @property
     def clock(self) -> Clock:

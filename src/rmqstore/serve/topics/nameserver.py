@@ -251,7 +251,7 @@ class NameServer:
             order = self.order(topic) is not None
             if entry is None or entry.order is order:
                 return None
-            self._store._check_writable()
+            self._store.core.check_writable()
             return dataclasses.replace(entry, order=order)
 
         def change() -> None:

@@ -106,8 +106,8 @@ class NewTopics:
 
     def _enter(self, entries: dict[str, TopicConfig]) -> None:
         store = self._store
-        store._check_writable()
-        store._registry.make(*entries.values())
+        store.core.check_writable()
+        store.registry.make(*entries.values())
 
     def _handle(self, name: str, error: Exception | None) -> Steps:
         """Handle a topic's requests in order, before others; after an error it is tried anew."""

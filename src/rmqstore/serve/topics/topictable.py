@@ -31,7 +31,7 @@ class TopicTable:
 
     def __init__(self, store: MessageStore, settings: Settings) -> None:
         self._store = store
-        self.registry = store._registry  # those of ``topics.json``
+        self.registry = store.registry  # those of ``topics.json``
         self.built_in = _built_in_topics(settings)
 
     def config(self, name: str) -> TopicConfig | None:
@@ -48,19 +48,19 @@ class TopicTable:
 
     def is_stored(self, topic: str, queue_id: int) -> bool:
         """Whether a queue has, or had, messages; not of a topic that was deleted since."""
-        return self._store._bounds(topic, queue_id) not in (None, (0, 0))
+        return self._store.core.bounds(topic, queue_id) not in (None, (0, 0))
 
     def delay_offsets(self) -> dict[int, tuple[int, int]]:
         """Return the next offset to deliver and the queue's end, by delay level with messages.
 
-        As ``store._delay_progress``, without a look at the queues of all topics.
+        As ``store.schedule.progress``, without a look at the queues of all topics.
         """
-        levels = self._store._delay_levels or {}
+        levels = self._store.schedule.levels or {}
         entry = self.config(SCHEDULE_TOPIC)
         queues = 0 if entry is None else entry.write_queue_nums
         found = {}
         for number in range(1, max(len(levels), queues) + 1):
-            first, stop = self._store._bounds(SCHEDULE_TOPIC, number - 1) or (0, 0)
+            first, stop = self._store.core.bounds(SCHEDULE_TOPIC, number - 1) or (0, 0)
             if stop > 0:
                 offset = levels[number].offset if number in levels else 0
                 found[number] = (min(max(offset, first), stop), stop)

@@ -43,7 +43,7 @@ cdef Topic *writable_topic(OpenStore engine, const Span *name) except NULL:
     if likely(found != NULL):
         return found
     text = text_of(name.data, name.length)
-    (<object>engine)._make_topic(text)
+    engine.make_topic(text)
     found = topic_find(&engine.store.table, name.data, name.length)
     if found == NULL:
         raise errors.TopicNotFoundError(f"{engine._path}: no topic {text!r}")
@@ -57,7 +57,7 @@ cdef int keep_topic(OpenStore engine, Topic *topic, int64_t physical_offset) exc
     and the note of the deletion on the disk.
     """
     if unlikely(atomic_peek(&topic.write_queue_nums) == 0) and not topic.schedule:
-        (<object>engine)._remake_topic(text_of(topic.name, topic.length), physical_offset)
+        engine.remake_topic(text_of(topic.name, topic.length), physical_offset)
     return 0
 
 
@@ -69,7 +69,8 @@ cdef Queue *writable_queue(OpenStore engine, Topic *topic, int64_t queue_id) exc
             raise MemoryError()
     if unlikely(topic.schedule) and not engine.delays_begun:
         engine.delays_begun = True
-        (<object>engine)._begin_schedule()
+        if engine.begin_schedule is not None:
+            engine.begin_schedule()
     return queue
 
 

@@ -53,7 +53,7 @@ cdef PutResult put_stored(
     object sys_flag, object born_timestamp, object born_host, object reconsume_times,
     object prepared_transaction_offset, object store_host, bint moved, bint wait,
 ):
-    """See ``ServiceEngine._put_stored``; checked although its callers are ours."""
+    """See ``Core.put_stored``; checked although its callers are ours."""
     cdef Store *store = engine.store
     cdef Settings settings                   # with a checksum, if it fits
     cdef Limits limits

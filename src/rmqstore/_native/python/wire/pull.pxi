@@ -58,7 +58,7 @@ cdef tuple pull_messages(
     OpenStore engine, object topic, object queue_id, int64_t offset, int64_t max_messages,
     int64_t max_bytes, PullFilter made, object opaque, bint at_once,
 ):
-    """See ``ServiceEngine._pull``."""
+    """See ``Core.pull``."""
     cdef char[PULL_HEADER_ROOM] header
     cdef MessageFilter filter
     cdef Got got

@@ -1,0 +1,24 @@
+"""Methods of a part, attached to the class that has it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+__all__ = ["method_of"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def method_of(
+    part: str, method: Callable[Concatenate[Any, P], R]
+) -> Callable[Concatenate[Any, P], R]:
+    """Return a method that calls one of the object's attribute ``part``; documented as that one."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> R:
+        return method(getattr(self, part), *arguments, **named)
+
+    return call
