@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-__all__ = ["MAX_CHARS", "MAX_DEPTH", "JsonError", "Written", "dumps", "loads", "member"]
+__all__ = ["MAX_CHARS", "MAX_DEPTH", "JsonError", "Parser", "Written", "dumps", "loads", "member"]
 
 MAX_DEPTH = 64  # nested containers
 MAX_CHARS = 256 << 20
@@ -69,10 +69,10 @@ def loads(text: str, *, max_depth: int = MAX_DEPTH, max_chars: int = MAX_CHARS) 
     """
     if len(text) > max_chars:
         raise JsonError(f"{len(text)} characters, at most {max_chars} are read", max_chars, 1)
-    return _Parser(text, max_depth).parse()
+    return Parser(text, max_depth).parse()
 
 
-class _Parser:
+class Parser:
     """One pass over the text with a stack of open containers, without recursion."""
 
     def __init__(self, text: str, max_depth: int) -> None:

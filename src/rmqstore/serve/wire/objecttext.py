@@ -165,7 +165,7 @@ def loads_in_steps(text: bytes) -> Generator[None, None, Any]:
     return (yield from _ObjectKeyParser(text.decode(), fastjson.MAX_DEPTH).parse_in_steps())
 
 
-class _ObjectKeyParser(fastjson._Parser):
+class _ObjectKeyParser(fastjson.Parser):
     """fastjson's parser, with objects as keys."""
 
     def key(self) -> Any:
