@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ from rmqstore.serve.consuming.newgroups import NewGroups
 from rmqstore.serve.consuming.offsets import Offsets, OffsetShares
 from rmqstore.serve.consuming.pulling import Pulls
 from rmqstore.serve.consuming.pullreader import PullChecks, PullReader
+from rmqstore.serve.figures.rates import Rates
+from rmqstore.serve.figures.sources import Figures
 from rmqstore.serve.network.answers import Answers, AnswerSteps, Handled, Handler
 from rmqstore.serve.network.busypoll import BusyPoll
 from rmqstore.serve.network.connection import Connection, Shared
@@ -40,17 +42,14 @@ from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.topics.producedtopics import ProducedTopics, SentTopics
 from rmqstore.serve.topics.routes import Routes
 from rmqstore.serve.topics.topictable import TopicTable
-from rmqstore.serve.wire.codes import ResponseCode
+from rmqstore.serve.wire.codes import UNKNOWN, ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 
 if TYPE_CHECKING:
     from rmqstore.serve.settings import Settings
-    from rmqstore.serve.testing.rules import RequestRules
     from rmqstore.store import MessageStore
 
-__all__ = ["UNKNOWN", "Gateway", "Handled", "Handler"]
-
-UNKNOWN = -1  # among the counts of requests: all codes without a handler
+__all__ = ["Gateway", "Handled", "Handler"]
 
 _ASKED_TOPICS = 100_000  # made by requests
 
@@ -61,13 +60,13 @@ class Gateway:
     def __init__(
         self, store: MessageStore, settings: Settings, loop: asyncio.AbstractEventLoop
     ) -> None:
-        from rmqstore.serve.figures.rates import Rates
         from rmqstore.serve.handlers import HANDLERS
 
         self.store = store
         self.settings = settings
         self.handlers: dict[int, Handler] = {}  # tests may add some
-        self.rules: RequestRules | None = None  # faults set by a test
+        # Takes a request before it is handled, if it returns True: faults set by a test.
+        self.intercept: Callable[[Connection, Request], bool] | None = None
         # By code, but for those handled by the core: see ``sends``.
         self.requests: Counter[int] = Counter()
         self.work = Work(loop)
@@ -99,7 +98,7 @@ class Gateway:
         # Shared by the sends of all connections, with their counts.
         self.sends = client_sends(store, settings, self.new_topics, self.work)
         self.durable = DurableAnswers(store, self.work, self.sends)
-        self.rates = Rates(self)
+        self.rates = Rates(store, settings, self.work)
         self.new_groups = NewGroups(store, settings, self.work)
         self.clients = Clients(settings, self.connections, self.work, self.access, self.new_groups)
         self.distance = Distance(store)
@@ -129,6 +128,10 @@ class Gateway:
             resumed=self.holds.go_on,
             hot_sends=settings.acl is None,
         )
+        self.figures = Figures(
+            store, settings, self.work, self.connections, self.clients, self.holds, self.locks,
+            self.rates, self.sends, self.requests,
+        )  # fmt: skip
         self.handlers.update((code, partial(one, self)) for code, one in HANDLERS.items())
         self._handle_names_and_sends()
         for part in (
@@ -192,12 +195,11 @@ class Gateway:
 
     def dispatch(self, connection: Connection, request: Request) -> None:
         """Handle a request and answer it."""
-        if self.rules is not None and self.rules.take(connection, request):
-            return
-        self.handle(connection, request)
+        if self.intercept is None or not self.intercept(connection, request):
+            self.handle(connection, request)
 
     def handle(self, connection: Connection, request: Request) -> None:
-        """Handle a request, without the rules of a test."""
+        """Handle a request, without the faults of a test."""
         self.requests[request.code if request.code in self.handlers else UNKNOWN] += 1
         self.run(connection, request)
 

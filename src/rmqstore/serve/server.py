@@ -118,6 +118,7 @@ class Server(Closing):
         # The ports first: where one is in use nothing is made.
         if metrics_port is not None:
             from rmqstore.serve.figures.metrics import MetricsServer
+            from rmqstore.serve.page import resources
 
             self._metrics_socket = MetricsServer.bind(metrics_port)
         self._sockets = listen(settings.host, settings.port, vip=settings.vip)
@@ -154,7 +155,9 @@ class Server(Closing):
         )
         self.gateway.work.every(_WATCH_SECONDS, self._watch, "the look at the store")
         if self._metrics_socket is not None:
-            self._metrics = MetricsServer(self.gateway, self._metrics_socket)
+            figures = self.gateway.figures
+            self._metrics = MetricsServer(figures, self._metrics_socket)
+            self._metrics.add(resources(figures, self._metrics))
             self.metrics_address = self._metrics.address
         self._warn(host)
 

@@ -199,6 +199,7 @@ def test_one_rule_for_how_far_a_group_is_behind(server: Server, client: Remoting
     beat = heartbeat("c", [consumer("g", {"t": "*"})])
     assert client.ask(34, None, beat).code == 0
     from rmqstore.serve.figures.lag import counted_offsets, online_groups
+    from rmqstore.serve.network.turns import ended
 
-    online = server.in_loop(online_groups, server.gateway)
+    online = server.in_loop(lambda: ended(online_groups(server.gateway.clients)))
     assert counted_offsets(store, online, 100) == {("t", "g"): {0: 0, 1: 3, 2: 0}}

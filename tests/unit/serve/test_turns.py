@@ -439,7 +439,7 @@ def test_what_is_counted_by_topic_is_read_in_turns(
             gateway.work.spawn(figures())
 
     async def figures() -> None:
-        await gateway.work.turns.run(gateway_figures(gateway))
+        await gateway.work.turns.run(gateway_figures(gateway.figures))
 
     stepped.in_loop(begin)
     if asked == "a rate":

@@ -68,10 +68,10 @@ Resource = Callable[[Mapping[str, str]], Awaitable[Reply]]
 class HttpServer:
     """Serves resources by their path."""
 
-    def __init__(self, listening: socket.socket, resources: Mapping[str, Resource]) -> None:
+    def __init__(self, listening: socket.socket) -> None:
         self._socket = listening  # of :meth:`bind`; closed with the server
         self.address = address_text(_HOST, listening.getsockname()[1])  # ``127.0.0.1:PORT``
-        self._resources = resources
+        self._resources: dict[str, Resource] = {}  # by path
         self._log = Log("rmqstore.serve")
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[Any]] = set()
@@ -85,6 +85,10 @@ class HttpServer:
     def bind(port: int) -> socket.socket:
         """Return a socket that listens on a local port, 0 for any; ``OSError`` if in use."""
         return bind(_HOST, port)
+
+    def add(self, resources: Mapping[str, Resource]) -> None:
+        """Serve resources, by path."""
+        self._resources.update(resources)
 
     async def start(self) -> None:
         """Start serving; called in the loop."""

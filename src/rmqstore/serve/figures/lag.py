@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqstore.consume.lag import with_uncommitted
-from rmqstore.serve.network.turns import ended
 
 if TYPE_CHECKING:
     from rmqstore.brokerfiles.offsets import Offsets
-    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.consuming.clients import Clients
     from rmqstore.store import MessageStore
 
-__all__ = ["OnlineGroup", "counted_offsets", "is_idle_retry", "online_groups",
-           "online_groups_in_steps"]  # fmt: skip
+__all__ = ["OnlineGroup", "counted_offsets", "is_idle_retry", "online_groups"]
 
 _RETRY = "%RETRY%"
 _STEP = 256  # groups that are looked at between two steps
@@ -35,15 +33,10 @@ class OnlineGroup:
     consumers: int
 
 
-def online_groups(gateway: Gateway) -> dict[str, OnlineGroup]:
-    """Return the groups that have consumers, by name; called in the gateway's loop."""
-    return ended(online_groups_in_steps(gateway))
-
-
-def online_groups_in_steps(gateway: Gateway) -> Generator[None, None, dict[str, OnlineGroup]]:
-    """Return the groups that have consumers, as ``online_groups``, after a step for some each."""
+def online_groups(clients: Clients) -> Generator[None, None, dict[str, OnlineGroup]]:
+    """Return the groups that have consumers, by name, after a step for some each."""
     found = {}
-    for number, (name, group) in enumerate(list(gateway.clients.groups.items())):
+    for number, (name, group) in enumerate(list(clients.groups.items())):
         members = len(group.members)
         if members:
             found[name] = OnlineGroup(tuple(group.subscriptions), group.is_broadcast, members)

@@ -17,8 +17,8 @@ from rmqstore.metrics import (
     need_client,
     runtime_labels,
 )
-from rmqstore.serve.figures.http import HttpServer, Reply, Resource
-from rmqstore.serve.figures.lag import OnlineGroup, counted_offsets, online_groups_in_steps
+from rmqstore.serve.figures.http import HttpServer, Reply
+from rmqstore.serve.figures.lag import OnlineGroup, counted_offsets, online_groups
 from rmqstore.serve.figures.rates import (
     GROUP_GET_NUMS,
     GROUP_GET_SIZE,
@@ -26,14 +26,13 @@ from rmqstore.serve.figures.rates import (
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
 )
-from rmqstore.serve.gateway import UNKNOWN
-from rmqstore.serve.page import resources
+from rmqstore.serve.wire.codes import UNKNOWN
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from rmqstore.brokerfiles.offsets import Offsets
-    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.figures.sources import Figures
     from rmqstore.store import MessageStore
 
 __all__ = ["MetricsServer", "gateway_figures"]
@@ -58,22 +57,22 @@ class MetricsServer(HttpServer):
         need_client()
         return HttpServer.bind(port)
 
-    def __init__(self, gateway: Gateway, listening: socket.socket) -> None:
-        self._gateway = gateway
-        pages: dict[str, Resource] = {"/metrics": self.made_once(self._metrics)}
-        super().__init__(listening, pages)
-        pages.update(resources(gateway, self))
+    def __init__(self, figures: Figures, listening: socket.socket) -> None:
+        super().__init__(listening)
+        self._sources = figures
+        self.add({"/metrics": self.made_once(self._metrics)})
 
     async def _metrics(self) -> Reply:
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
         # Those of the gateway are read in its loop, which this is; the rest is done in a thread.
-        run = self._gateway.turns.run
+        figures = self._sources
+        run = figures.work.turns.run
         own = CollectorRegistry()
-        own.register(_Families(await run(gateway_figures(self._gateway))))
+        own.register(_Families(await run(gateway_figures(figures))))
         store_s = CollectorRegistry()
-        online = await run(online_groups_in_steps(self._gateway))
-        store_s.register(_StoreFamilies(self._gateway, online))
+        online = await run(online_groups(figures.clients))
+        store_s.register(_StoreFamilies(figures, online))
         of_store = await self.aside(generate_latest, store_s)
         return Reply(of_store + await self.aside(generate_latest, own), CONTENT_TYPE_LATEST)
 
@@ -81,9 +80,9 @@ class MetricsServer(HttpServer):
 class _StoreFamilies(StoreCollector):
     """Figures of the gateway's store, with the subscriptions of connected consumers."""
 
-    def __init__(self, gateway: Gateway, online: Mapping[str, OnlineGroup]) -> None:
-        settings = gateway.settings
-        super().__init__(gateway.store, settings.cluster, settings.broker)
+    def __init__(self, figures: Figures, online: Mapping[str, OnlineGroup]) -> None:
+        settings = figures.settings
+        super().__init__(figures.store, settings.cluster, settings.broker)
         self._online = online
         self._limit = settings.limits.offsets
 
@@ -102,26 +101,26 @@ class _Families:
         return self._families
 
 
-def gateway_figures(gateway: Gateway) -> Generator[None, None, list[Metric]]:
+def gateway_figures(figures: Figures) -> Generator[None, None, list[Metric]]:
     """Return the figures of a gateway, but for those of its store, in steps of its loop."""
-    found = yield from _rates(gateway)
-    found += yield from _clients(gateway)
-    return [*found, *_runtime(gateway), *_own(gateway)]
+    found = yield from _rates(figures)
+    found += yield from _clients(figures)
+    return [*found, *_runtime(figures), *_own(figures)]
 
 
-def _rates(gateway: Gateway) -> Generator[None, None, list[Metric]]:
+def _rates(figures: Figures) -> Generator[None, None, list[Metric]]:
     """Return what comes and goes a second, over the last minute."""
     from prometheus_client.core import GaugeMetricFamily
 
-    settings = gateway.settings
+    settings = figures.settings
     broker = (settings.cluster, settings.broker)
     found: list[Metric] = []
-    yield from gateway.rates.read()
+    yield from figures.rates.read()
     for name, (counter, text) in _RATES.items():
         of_groups = counter not in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE)
         labels = ("cluster", "broker", "topic", *(("group",) if of_groups else ()))
         family = GaugeMetricFamily(name, text, labels=labels)
-        for number, (key, rate) in enumerate(gateway.rates.rates(counter)):
+        for number, (key, rate) in enumerate(figures.rates.rates(counter)):
             family.add_metric((*broker, *(key.rsplit("@", 1) if of_groups else (key,))), rate)
             if number % _STEP == _STEP - 1:
                 yield
@@ -129,11 +128,11 @@ def _rates(gateway: Gateway) -> Generator[None, None, list[Metric]]:
     return found
 
 
-def _clients(gateway: Gateway) -> Generator[None, None, list[Metric]]:
+def _clients(figures: Figures) -> Generator[None, None, list[Metric]]:
     """Return how many clients each group has; their addresses would be a new series each time."""
     from prometheus_client.core import GaugeMetricFamily
 
-    settings, clients = gateway.settings, gateway.clients
+    settings, clients = figures.settings, figures.clients
     consumers = GaugeMetricFamily(
         "rocketmq_group_count", "consumers of a group", labels=("caddr", "localaddr", "group")
     )
@@ -155,13 +154,13 @@ def _clients(gateway: Gateway) -> Generator[None, None, list[Metric]]:
     return [consumers, producers]
 
 
-def _runtime(gateway: Gateway) -> Iterator[Metric]:
+def _runtime(figures: Figures) -> Iterator[Metric]:
     """Yield the gateway's part of the runtime info: messages put and read, by day."""
     from prometheus_client.core import GaugeMetricFamily
 
-    settings, rates = gateway.settings, gateway.rates
-    boot = gateway.store._figures()["opened_at"]
-    where = runtime_labels(gateway.store, settings.cluster, settings.broker, boot)
+    settings, rates = figures.settings, figures.rates
+    boot = figures.store._figures()["opened_at"]
+    where = runtime_labels(figures.store, settings.cluster, settings.broker, boot)
     for name, text, value in (
         ("msg_put_total_today_now", "messages put", rates.put_total),
         ("msg_puttotal_todaymorning", "put until this morning", rates.put_morning[1]),
@@ -175,32 +174,32 @@ def _runtime(gateway: Gateway) -> Iterator[Metric]:
         yield family
 
 
-def _own(gateway: Gateway) -> Iterator[Metric]:
+def _own(figures: Figures) -> Iterator[Metric]:
     """Yield figures that only this gateway has."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    settings = gateway.settings
+    settings = figures.settings
     broker = (settings.cluster, settings.broker)
     labels = ("cluster", "broker")
     for name, text, value in (
-        ("rmqstore_connections", "connections of clients", len(gateway.connections.open)),
-        ("rmqstore_held_pulls", "pulls that wait for messages", len(gateway.holds)),
-        ("rmqstore_held_pull_bytes", "of pulls that wait for messages", gateway.holds.taken),
-        ("rmqstore_queue_locks", "locks of queues, also expired ones", len(gateway.locks)),
+        ("rmqstore_connections", "connections of clients", len(figures.connections.open)),
+        ("rmqstore_held_pulls", "pulls that wait for messages", len(figures.holds)),
+        ("rmqstore_held_pull_bytes", "of pulls that wait for messages", figures.holds.taken),
+        ("rmqstore_queue_locks", "locks of queues, also expired ones", len(figures.locks)),
         (
             "rmqstore_read_buffer_bytes",
             "of requests that are not complete, wait for their turn or for their answer",
-            gateway.kept_frames.taken,
+            figures.connections.kept_frames.taken,
         ),
         (
             "rmqstore_unanswered_bytes",
             "of requests that are answered later, and of answers that wait for the disk",
-            gateway.connections.unanswered,
+            figures.connections.unanswered,
         ),
         (
             "rmqstore_write_buffer_bytes",
             "of answers that clients have not taken",
-            sum(one.unwritten for one in gateway.connections.open),
+            sum(one.unwritten for one in figures.connections.open),
         ),
     ):
         gauge = GaugeMetricFamily(name, text, labels=labels)
@@ -209,12 +208,12 @@ def _own(gateway: Gateway) -> Iterator[Metric]:
     refused = CounterMetricFamily(
         "rmqstore_refused_connections", "closed as there were too many", labels=labels
     )
-    refused.add_metric(broker, gateway.connections.refused)
+    refused.add_metric(broker, figures.connections.refused)
     yield refused
     requests = CounterMetricFamily(
         "rmqstore_requests", "requests of clients by their code", labels=(*labels, "code")
     )
-    counts = gateway.requests + Counter(gateway.sends.requests())
+    counts = figures.requests + Counter(figures.sends.requests())
     for code, count in sorted(counts.items()):
         requests.add_metric((*broker, str(code) if code != UNKNOWN else "unknown"), count)
     yield requests

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqstore.serve.network.turns import Steps, ended
 
 if TYPE_CHECKING:
-    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.network.work import Work
+    from rmqstore.serve.settings import Settings
+    from rmqstore.store import MessageStore
 
 __all__ = ["Rates", "Span"]
 
@@ -85,10 +87,12 @@ def _span(snapshots: bytes) -> Span:
 class Rates:
     """Counters of a gateway; used only in its loop."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, store: MessageStore, settings: Settings, work: Work) -> None:
+        self._store = store
+        self._cluster = settings.cluster
+        self._work = work
         self._items: dict[str, dict[str, _Item]] = {name: {} for name in _NAMES}
-        self._began = gateway.store._topic_counts()
+        self._began = store._topic_counts()
         self.put_morning = (0, 0)  # messages until yesterday's and today's morning
         self.got_morning = (0, 0)  # the same
         self._day = self._today()
@@ -98,7 +102,7 @@ class Rates:
             (600, self._sampled_minutes, "sampling rates of an hour"),
             (3600, self._sampled_hours, "sampling rates of a day"),
         ):
-            gateway.every(seconds, partial(self._begin, sampled), name)
+            work.every(seconds, partial(self._begin, sampled), name)
 
     # Counting
 
@@ -107,7 +111,7 @@ class Rates:
         key = f"{topic}@{group}"
         self._add(GROUP_GET_NUMS, key, messages, 1)
         self._add(GROUP_GET_SIZE, key, size, 1)
-        self._add(BROKER_GET_NUMS, self._gateway.settings.cluster, messages, 0)
+        self._add(BROKER_GET_NUMS, self._cluster, messages, 0)
 
     def sent_back(self, group: str, topic: str) -> None:
         """Count a message that a consumer gave back."""
@@ -117,7 +121,7 @@ class Rates:
         """Forget the counters of a deleted topic; the core's go on."""
         for name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
             self._items[name].pop(topic, None)
-        counts = self._gateway.store._topic_counts()
+        counts = self._store._topic_counts()
         if topic in counts:
             self._began[topic] = counts[topic]
         yield from self._forget(lambda key: key.startswith(topic + "@"))
@@ -151,7 +155,7 @@ class Rates:
 
     def read(self) -> Steps:
         """Take the core's counters of messages put, after a step for some topics each."""
-        counts = self._gateway.store._topic_counts()
+        counts = self._store._topic_counts()
         for number, (topic, (messages, size)) in enumerate(counts.items()):
             if number % _STEP == _STEP - 1:
                 yield
@@ -161,7 +165,7 @@ class Rates:
                 self._set(TOPIC_PUT_SIZE, topic, size - began_size, messages)
         put = self.put_total
         if put:
-            self._set(BROKER_PUT_NUMS, self._gateway.settings.cluster, put, 0)
+            self._set(BROKER_PUT_NUMS, self._cluster, put, 0)
 
     def _set(self, name: str, key: str, value: int, times: int) -> None:
         item = self._item(name, key)
@@ -171,10 +175,10 @@ class Rates:
     # Totals
 
     def _read_put(self) -> int:
-        return int(self._gateway.store._figures()["put_records"])
+        return int(self._store._figures()["put_records"])
 
     def _read_got(self) -> int:
-        return int(self._gateway.store._figures()["get_transferred"])
+        return int(self._store._figures()["get_transferred"])
 
     @property
     def put_total(self) -> int:
@@ -187,16 +191,16 @@ class Rates:
         return self._read_got() - self._begun[1]
 
     def _today(self) -> tuple[int, int]:
-        local = time.localtime(self._gateway.store.clock.now() / 1000)
+        local = time.localtime(self._store.clock.now() / 1000)
         return local.tm_year, local.tm_yday
 
     # Samples
 
     def _now(self) -> int:
-        return int(self._gateway.loop.time() * 1000)
+        return int(self._work.loop.time() * 1000)
 
     def _begin(self, sampled: Callable[[], Steps]) -> None:
-        self._gateway.turns.add(sampled())
+        self._work.turns.add(sampled())
 
     def sample_seconds(self) -> None:
         """Take the samples of a minute."""

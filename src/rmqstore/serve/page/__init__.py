@@ -12,14 +12,14 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.figures.http import Reply, Resource
-from rmqstore.serve.figures.lag import online_groups_in_steps
+from rmqstore.serve.figures.lag import online_groups
 from rmqstore.serve.network.sockets import address_text
 from rmqstore.serve.page.figures import overview, topic_figures
 from rmqstore.serve.topics.topictable import is_system_topic
 
 if TYPE_CHECKING:
     from rmqstore.serve.figures.http import HttpServer
-    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.figures.sources import Figures
     from rmqstore.store import MessageStore
 
 __all__ = ["resources"]
@@ -32,21 +32,21 @@ _FILES = {
 }
 
 
-def resources(gateway: Gateway, server: HttpServer) -> dict[str, Resource]:
+def resources(sources: Figures, server: HttpServer) -> dict[str, Resource]:
     """Return the resources of the page, by path."""
-    built_in = partial(is_system_topic, gateway.settings)
+    store, settings = sources.store, sources.settings
+    built_in = partial(is_system_topic, settings)
 
     async def whole() -> Reply:
-        host, port = gateway.settings.advertise or (gateway.settings.host, gateway.port)
-        most = gateway.settings.limits.offsets
-        online = await gateway.turns.run(online_groups_in_steps(gateway))
-        figures = await server.aside(overview, gateway.store, online, most, built_in)
+        host, port = settings.advertise or (settings.host, settings.port)
+        online = await sources.work.turns.run(online_groups(sources.clients))
+        figures = await server.aside(overview, store, online, settings.limits.offsets, built_in)
         figures["address"] = address_text(host, port)
-        figures["connections"] = len(gateway.connections.open)
+        figures["connections"] = len(sources.connections.open)
         return _json(figures)
 
     async def topic(query: Mapping[str, str]) -> Reply:
-        return await server.read(_found, topic_figures, gateway.store, query.get("name", ""))
+        return await server.read(_found, topic_figures, store, query.get("name", ""))
 
     return {
         **{path: _file(name, kind) for path, (name, kind) in _FILES.items()},

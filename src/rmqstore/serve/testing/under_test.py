@@ -65,7 +65,7 @@ class RmqServer(Server):
         super().__init__(*served(path, **options))
         try:
             self._rules = RequestRules(self.gateway.shared, self.gateway.handle)
-            self.gateway.rules = self._rules
+            self.gateway.intercept = self._rules.take
             self.store._registry.make(*entries)
         except BaseException:
             self.close()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["V5", "VERSION", "RequestCode", "ResponseCode"]
+__all__ = ["UNKNOWN", "V5", "VERSION", "RequestCode", "ResponseCode"]
 
 VERSION = 399  # MQVersion.Version.V4_9_3: SQL92 subscriptions ask for it in each heartbeat's answer
 
 V5 = 413  # MQVersion.Version.V5_0_0
+
+UNKNOWN = -1  # among the counts of requests: all codes without a handler
 
 
 class RequestCode(IntEnum):
