@@ -115,9 +115,11 @@ class TopicRegistry:
         return self._written.before.get(name, there)
 
     def json_of(self, table: object) -> dict[str, Any]:
-        """Return the JSON of ``topics.json`` around the entries in whichever form."""
-        with self.lock:
-            return self._table.json_of(table)
+        """Return the JSON of ``topics.json`` around the entries in whichever form.
+
+        Without the lock, which a deletion holds until the files are gone.
+        """
+        return self._table.json_of(table)
 
     def put(self, entry: TopicConfig) -> None:
         """Enter or change a topic at once, with the lock held; a ``PutError`` changes nothing."""

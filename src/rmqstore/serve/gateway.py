@@ -9,10 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.serve.accounts.access import Access
+from rmqstore.serve.admin.broker import BrokerAdmin
+from rmqstore.serve.admin.connections import ConnectionAdmin
+from rmqstore.serve.admin.forwarding import Forwarding
+from rmqstore.serve.admin.groups import GroupAdmin
+from rmqstore.serve.admin.progress import ProgressAdmin
+from rmqstore.serve.admin.queues import QueueAdmin
+from rmqstore.serve.admin.resets import Resets
+from rmqstore.serve.admin.topics import TopicAdmin
 from rmqstore.serve.consuming.clients import Clients
 from rmqstore.serve.consuming.distance import Distance
 from rmqstore.serve.consuming.holding import Holds
@@ -60,8 +67,6 @@ class Gateway:
     def __init__(
         self, store: MessageStore, settings: Settings, loop: asyncio.AbstractEventLoop
     ) -> None:
-        from rmqstore.serve.handlers import HANDLERS
-
         self.store = store
         self.settings = settings
         self.handlers: dict[int, Handler] = {}  # tests may add some
@@ -77,15 +82,6 @@ class Gateway:
         self.long_answers = LongAnswers(
             self.work, self.connections.unread, self.access, self.answers
         )
-        self.__dict__.update(  # TRANSITION: handlers that are not converted yet
-            loop=loop, port=settings.port, log=self.work.log, turns=self.work.turns,
-            unread=self.connections.unread, kept_frames=self.connections.kept_frames,
-            closing=self.work.closing, lost=self.connections.lost, spawn=self.work.spawn,
-            every=self.work.every, change=self.pools.change, remove=self.pools.remove,
-            end=self.pools.end, lookups=self.pools.lookups, allows=self.access.allows,
-            ask_again=self.access.ask_again, answer_to=self.answers.to,
-            answers_later=self.answers.later,
-        )  # fmt: skip
         self.locks = Locks(store.clock.now)
         self.topics = TopicTable(store, settings)
         self.nameserver = NameServer(store, settings, self.topics, self.pools)
@@ -103,9 +99,7 @@ class Gateway:
         self.clients = Clients(settings, self.connections, self.work, self.access, self.new_groups)
         self.distance = Distance(store)
         checks = PullChecks(settings, self.new_groups, self.topics, self.clients)
-        reader = PullReader(
-            store, checks, self.distance, self.connections.unread, self.rates.got
-        )
+        reader = PullReader(store, checks, self.distance, self.connections.unread, self.rates.got)
         self.holds = Holds(
             store,
             settings,
@@ -132,7 +126,6 @@ class Gateway:
             store, settings, self.work, self.connections, self.clients, self.holds, self.locks,
             self.rates, self.sends, self.requests,
         )  # fmt: skip
-        self.handlers.update((code, partial(one, self)) for code, one in HANDLERS.items())
         self._handle_names_and_sends()
         for part in (
             self.clients,
@@ -142,6 +135,7 @@ class Gateway:
             Pulls(reader, self.holds, self.offsets, self.access, self.connections.unread),
         ):
             self.handlers.update(part.handlers())
+        self._handle_admin()
         if settings.acl is not None:
             from rmqstore.serve.accounts.changes import AccountChanges
 
@@ -180,10 +174,32 @@ class Gateway:
         ):
             self.handlers.update(part.handlers())
 
-    @property
-    def accounts_version(self) -> int:  # TRANSITION
-        """Number of changes of the accounts."""
-        return self.access.version
+    def _handle_admin(self) -> None:
+        """Add the handlers of operators."""
+        store, settings, topics, clients = self.store, self.settings, self.topics, self.clients
+        for part in (
+            TopicAdmin(
+                store, settings, self.work, self.pools, topics,
+                names=self.nameserver, produced=self.produced_topics, asked=self.asked_topics,
+                rates=self.rates,
+            ),
+            QueueAdmin(store, settings, topics, clients),
+            GroupAdmin(
+                store, settings, self.work, self.pools, topics,
+                new_groups=self.new_groups, rates=self.rates,
+            ),
+            ConnectionAdmin(store, clients, self.work),
+            ProgressAdmin(
+                store, settings, topics, clients, self.offsets, rates=self.rates
+            ),
+            BrokerAdmin(store, settings, topics, self.rates),
+            Resets(
+                store, settings, topics, clients, self.connections.unread,
+                long_answers=self.long_answers,
+            ),
+            Forwarding(store, settings, clients, self.access),
+        ):  # fmt: skip
+            self.handlers.update(part.handlers())
 
     def _accounts_changed(self) -> None:
         """End what was held by callers that may not any more."""

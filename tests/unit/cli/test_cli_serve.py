@@ -148,7 +148,7 @@ def test_file_sizes_that_a_broker_conf_does_not_name(serve, tmp_path):
 def test_a_broker_conf_rules_what_is_not_said(serve, tmp_path):
     conf = tmp_path / "broker.conf"
     with rmqstore.serve() as other:
-        names = f"brokerName=shop-a\nlistenPort={other.gateway.port}\n"
+        names = f"brokerName=shop-a\nlistenPort={other.gateway.settings.port}\n"
         conf.write_text(names + "autoCreateTopicEnable=false\n")
         code, output, _ = serve(tmp_path / "store", "-c", conf).end()
         assert code == 4

@@ -155,10 +155,10 @@ def test_the_log_has_the_error(tmp_path: Path) -> None:
     """A fault of ours is one line of the log, with its traceback as a field."""
     code = """
 import sys
-from rmqstore.serve.handlers import HANDLERS
+from rmqstore.serve.topics.routes import Routes
 def broken(*_):
     raise RuntimeError("broken on purpose")
-HANDLERS[105] = broken
+Routes.handlers = lambda self: {105: broken}
 from rmqstore.cli import main
 main(["serve", sys.argv[1], "--port", "0"])
 """

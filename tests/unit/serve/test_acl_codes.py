@@ -16,7 +16,6 @@ from rmqstore.serve.accounts.account import Account, Caller
 from rmqstore.serve.accounts.acl import Acl
 from rmqstore.serve.accounts.aclresources import ADMIN, FREE, RESOURCES, topic_resource
 from rmqstore.serve.accounts.addresses import AddressRule
-from rmqstore.serve.handlers import HANDLERS
 from rmqstore.serve.server import Server
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat
@@ -232,11 +231,12 @@ def refused(answer: Any) -> str | None:
     return None
 
 
-def test_no_request_is_forgotten() -> None:
+def test_no_request_is_forgotten(server: Server) -> None:
     """Each that has a handler is in one of the tables, and in one of the tests below."""
     tables = [set(ADMIN), set(FREE), set(RESOURCES)]
-    assert set.union(*tables) == set(HANDLERS)
-    assert sum(len(table) for table in tables) == len(HANDLERS)
+    codes = set(server.gateway.handlers)
+    assert set.union(*tables) == codes
+    assert sum(len(table) for table in tables) == len(codes)
     here = [set(ADMIN_CODES), set(FREE_CODES), {each.code for each in CASES}]
     assert here == tables
 

@@ -149,7 +149,7 @@ def test_what_was_parsed_is_counted_or_not_kept(clock: Clock, accounts: bool, qu
         server.store.create_topic("big", queues)
         gateway = server.gateway
         many = [clients.enter_context(RemotingClient(server.address)) for _ in range(8)]
-        clock.stop_when(lambda: len(gateway._answering) == 8)
+        clock.stop_when(lambda: len(gateway.answers._answering) == 8)
         all_sent = Event()  # in one turn of the loop: the first is not answered before the last
         gateway.work.loop.call_soon_threadsafe(all_sent.wait, SECONDS)
         asked = [one.send(LOCK, {"AccessKey": "somebody"}, body) for one in many]

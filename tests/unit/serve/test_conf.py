@@ -69,20 +69,20 @@ def test_without_a_file_they_are_those_of_the_quick_start(tmp_path: Path) -> Non
 def test_the_port_and_the_address(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "rmqstore.serve")
     with rmqstore.serve() as other:  # on a port that is in use then
-        text = f"listenPort={other.gateway.port}\nbrokerIP1=127.0.0.1\n"
+        text = f"listenPort={other.gateway.settings.port}\nbrokerIP1=127.0.0.1\n"
         with pytest.raises(OSError, match="in use") as raised:
             served(tmp_path, text)
         assert raised.value.filename == other.address
     conf = tmp_path / "broker.conf"
     settings = [serving.served("x", config=conf, port=port)[1] for port in (0, 77)]
-    assert [one.port for one in settings] == [other.gateway.port, 77]
+    assert [one.port for one in settings] == [other.gateway.settings.port, 77]
     assert [one.own_host for one in settings] == ["127.0.0.1"] * 2
     assert "brokerIP1" not in caplog.text
     with served(tmp_path, "brokerIP1=192.0.2.9\n") as server:
         assert server.address.startswith("127.0.0.1:")  # nobody could connect to that one
     assert "brokerIP1 is not told to clients: only 127.0.0.1 is listened on" in caplog.text
     with served(tmp_path, "brokerIP1=192.0.2.9\n", listen="0.0.0.0") as server:
-        own = server.gateway.port
+        own = server.gateway.settings.port
         assert server.address == f"192.0.2.9:{own}"
         with RemotingClient(f"127.0.0.1:{own}") as client:
             (broker,) = route(client, "TBW102")["brokerDatas"]

@@ -72,7 +72,7 @@ def test_a_client_of_ipv4_on_a_socket_of_ipv6() -> None:
     except OSError as error:
         pytest.skip(f"no IPv6: {error}")
     with server:
-        port = server.gateway.port
+        port = server.gateway.settings.port
         try:
             client = RemotingClient(f"127.0.0.1:{port}")
         except ConnectionRefusedError:
@@ -245,7 +245,7 @@ def test_what_is_missing_where_others_can_connect(
     caplog.set_level(logging.WARNING, "rmqstore.serve")
     options: dict[str, Any] = {"acl": accounts if acl else None, "tls": PAIR if tls else None}
     with rmqstore.serve(listen="0.0.0.0", **options) as server:
-        port = server.gateway.port
+        port = server.gateway.settings.port
     said = [one.getMessage() for one in caplog.records if "reachable" in one.getMessage()]
     wanted = f"0.0.0.0:{port} is reachable from other machines, without {missing}"
     assert said == ([wanted] if missing else [])

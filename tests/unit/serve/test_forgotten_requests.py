@@ -13,7 +13,6 @@ import pytest
 
 from rmqstore import StoreConfig
 from rmqstore.serve.admin import forwarding, resets
-from rmqstore.serve.handlers import HANDLERS
 from rmqstore.serve.producing import replies
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Settings
@@ -67,7 +66,7 @@ def forgotten(server: Server) -> bool:
 @pytest.mark.parametrize("fields", [None, FIELDS, {"topic": "a/b", "group": "%", "queueId": "x"}])
 def test_all_kinds(server: Server, fields: dict[str, object] | None) -> None:
     with RemotingClient(server.address) as client:
-        for code in (*HANDLERS, 9999):
+        for code in (*server.gateway.handlers, 9999):
             for body in (b"", b"{", b"[]"):
                 number = client.send(code, fields, body)
                 if code != END or fields is None:  # an unknown end has no answer

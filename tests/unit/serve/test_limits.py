@@ -210,7 +210,7 @@ def test_no_file_is_left_for_a_connection(
             begun = time.monotonic()
             resource.setrlimit(resource.RLIMIT_NOFILE, (least, hard))
             try:
-                late.connect(("127.0.0.1", server.gateway.port))
+                late.connect(("127.0.0.1", server.gateway.settings.port))
                 wait_until(lambda: said in caplog.text)
                 for _ in range(50):
                     assert is_served(known)

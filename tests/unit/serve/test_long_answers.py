@@ -143,7 +143,7 @@ def test_an_answer_that_nobody_waits_for_is_not_built_further(
     wait_until(lambda: len(stepped.gateway.connections.open) == 1)
     assert other.ask(202, fields).code == 0
     assert clock.looks - before < 1.7 * QUEUES / 16 * 2
-    wait_until(lambda: len(stepped.gateway._answering) == 0)
+    wait_until(lambda: len(stepped.gateway.answers._answering) == 0)
 
 
 def test_a_heartbeat_with_too_many_topics_is_refused_as_soon_as_that_is_seen(

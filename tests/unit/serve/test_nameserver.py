@@ -191,7 +191,7 @@ def test_addresses_of_ipv6_are_in_brackets() -> None:
     settings = Settings(advertise=("2001:db8::1", 9876))
     with (
         Server(None, settings, StoreConfig.small()) as server,
-        RemotingClient(f"127.0.0.1:{server.gateway.port}") as client,
+        RemotingClient(f"127.0.0.1:{server.gateway.settings.port}") as client,
     ):
         cluster = client.ask(106).json
         addresses = {

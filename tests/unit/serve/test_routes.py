@@ -159,7 +159,7 @@ def test_a_broker_that_may_not_be_written_to() -> None:
 )  # fmt: skip
 def test_the_address_that_is_advertised(host: str, port: int, shown: str) -> None:
     with made(advertise=(host, port)) as server:
-        name = f"127.0.0.1:{server.gateway.port}"
+        name = f"127.0.0.1:{server.gateway.settings.port}"
         with RemotingClient(name) as client:
             (broker,) = client.ask(ROUTE, {"topic": "TBW102"}).json["brokerDatas"]
             assert broker["brokerAddrs"] == {"0": shown}
@@ -167,7 +167,7 @@ def test_the_address_that_is_advertised(host: str, port: int, shown: str) -> Non
 
 def test_each_client_is_told_the_address_that_it_dialled() -> None:
     with made(host="0.0.0.0") as server:
-        port = server.gateway.port
+        port = server.gateway.settings.port
         for host in ("127.0.0.1", "127.0.0.2"):
             with RemotingClient(f"{host}:{port}") as client:
                 (broker,) = client.ask(ROUTE, {"topic": "TBW102"}).json["brokerDatas"]

@@ -144,7 +144,7 @@ def test_over_ipv6(hot: bool) -> None:
 
 def test_the_advertised_address_is_the_store_host(hot: bool) -> None:
     with made(hot=hot, advertise=("192.0.2.7", 10911)) as server:
-        with RemotingClient(f"127.0.0.1:{server.gateway.port}") as client:
+        with RemotingClient(f"127.0.0.1:{server.gateway.settings.port}") as client:
             answer = send(client, "orders", b"x")
         message = only(server, "orders", 0)
         assert message.store_host == "192.0.2.7:10911"

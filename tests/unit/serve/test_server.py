@@ -236,7 +236,7 @@ def test_addresses():
 def test_what_is_advertised():
     with rmqstore.serve(advertise="localhost:12345") as server:
         assert server.address == "localhost:12345"
-        port = server.gateway.port
+        port = server.gateway.settings.port
         brokers = route_of(f"127.0.0.1:{port}")["brokerDatas"]
         assert brokers[0]["brokerAddrs"] == {"0": "localhost:12345"}
         done = server.store.put("t", b"")

@@ -71,7 +71,7 @@ def test_a_client_that_has_just_connected(turns: int, says: bytes, tls: Any) -> 
     with socket.socket() as client:
 
         async def connect_and_stop() -> None:
-            client.connect(("127.0.0.1", server.gateway.port))
+            client.connect(("127.0.0.1", server.gateway.settings.port))
             client.sendall(says)
             server._accept(server._sockets[0])
             assert len(server.gateway.connections.connecting) == 1
@@ -107,9 +107,9 @@ def test_clients_that_come_meanwhile() -> None:
         connected = threading.Event()
 
         async def connect_and_stop() -> None:
-            other.connect(("127.0.0.1", server.gateway.port))
+            other.connect(("127.0.0.1", server.gateway.settings.port))
             server._accept(server._sockets[0])
-            server.gateway.stopping = True  # before it has its transport
+            server.gateway.connections.stopping = True  # before it has its transport
             connected.set()
             await stop()
 

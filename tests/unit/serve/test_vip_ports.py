@@ -56,7 +56,7 @@ def taken(host: str, port: int) -> socket.socket:
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", "0.0.0.0", "localhost"])
 def test_a_server_two_ports_on_does_not_start(first: Server, tmp_path: Path, listen: str) -> None:
-    port = first.gateway.port
+    port = first.gateway.settings.port
     with pytest.raises(OSError, match="another port, or vip=False") as caught:
         rmqstore.serve(tmp_path / "store", port=port + 2, listen=listen)
     assert caught.value.errno == errno.EADDRINUSE
@@ -74,14 +74,14 @@ def test_a_server_two_ports_on_does_not_start(first: Server, tmp_path: Path, lis
      ("::1", "::1"), ("::", "::1"), ("127.0.0.1", "::")],
 )  # fmt: skip
 def test_whoever_has_it(first: Server, tmp_path: Path, held: str, listen: str) -> None:
-    port = first.gateway.port
+    port = first.gateway.settings.port
     first.close()
     with taken(held, port - 2), pytest.raises(OSError, match="VIP channel"):
         rmqstore.serve(tmp_path / "store", port=port, listen=listen)
 
 
 def test_without_it(first: Server, caplog: pytest.LogCaptureFixture) -> None:
-    port = first.gateway.port
+    port = first.gateway.settings.port
     with caplog.at_level(logging.WARNING), rmqstore.serve(port=port + 2, vip=False) as second:
         assert len(second._sockets) == 1
         with RemotingClient(second.address) as client:
@@ -94,7 +94,7 @@ def test_without_it(first: Server, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_in_use_as_the_vip_port_of_another(first: Server, tmp_path: Path) -> None:
-    port = first.gateway.port
+    port = first.gateway.settings.port
     with pytest.raises(OSError, match=f"perhaps a server on port {port} has it") as caught:
         rmqstore.serve(tmp_path / "store", port=port - 2)
     assert caught.value.filename == f"127.0.0.1:{port - 2}"
@@ -151,7 +151,7 @@ def test_side_by_side_in_other_processes() -> None:
 
 @pytest.mark.parametrize("option", ["--port", "--metrics"])
 def test_the_command_names_its_options(first: Server, tmp_path: Path, option: str) -> None:
-    port = first.gateway.port
+    port = first.gateway.settings.port
     store = str(tmp_path / "store")
     free = [] if option == "--port" else ["--port", "0"]  # the default may be somebody else's
     found = CliRunner().invoke(main, ["serve", store, option, str(port - 2), *free])

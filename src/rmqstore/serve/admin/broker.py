@@ -19,11 +19,14 @@ from rmqstore.serve.wire.objecttext import dumps
 from rmqstore.services.figures import disk_used_ratio
 
 if TYPE_CHECKING:
-    from rmqstore.serve.gateway import Gateway, Handler
-    from rmqstore.serve.network.answers import AnswerSteps
+    from rmqstore.serve.figures.rates import Rates
+    from rmqstore.serve.network.answers import AnswerSteps, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.settings import Settings
+    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.store import MessageStore
 
-__all__ = ["HANDLERS", "runtime_info"]
+__all__ = ["BrokerAdmin"]
 
 _VERSION_NAME = "V4_9_3"
 _RATES = ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferedTps")
@@ -41,54 +44,108 @@ _KIB = 1024
 _UNITS = "KMGTPE"
 
 
-def runtime(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_BROKER_RUNTIME_INFO."""
-    return Answer(body=dumps({"table": runtime_info(gateway)}))
+class BrokerAdmin:
+    """Requests about the broker."""
 
+    def __init__(
+        self, store: MessageStore, settings: Settings, topics: TopicTable, rates: Rates
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._topics = topics
+        self._rates = rates
 
-def runtime_info(gateway: Gateway) -> dict[str, str]:
-    """Return the runtime info by name, each value as text."""
-    store, rates = gateway.store, gateway.rates
-    figures = store.stats()
-    table = {name: str(figures[name]) for name in _AS_THEY_ARE}
-    table["putMessageTimesTotal"] = str(max(1, figures["putMessageTimesTotal"]))  # a divisor there
-    table["putMessageDistributeTime"] = "".join(
-        f"{name}:{count} " for name, count in figures["putMessageDistributeTime"].items()
-    )
-    for name in _RATES:
-        values = [repr(float(value)) for value in figures[name]] or ["0.0"]
-        table[name] = " ".join(values + [""] * (_RATE_SPANS - len(values)))
-    table["getTransferredTps"] = table["getTransferedTps"]  # 5.x's spelling
-    for directory in log_directories(store.path, store.config):
-        table[f"commitLogDiskRatio_{os.fspath(directory)}"] = str(disk_used_ratio(directory))
-    for level, (offset, stop) in gateway.topics.delay_offsets().items():
-        table[f"scheduleMessageOffset_{level}"] = f"{offset},{stop}"
-    table.update(
-        brokerVersion=str(VERSION),
-        brokerVersionDesc=_VERSION_NAME,
-        msgPutTotalYesterdayMorning=str(rates.put_morning[0]),
-        msgPutTotalTodayMorning=str(rates.put_morning[1]),
-        msgPutTotalTodayNow=str(rates.put_total),
-        msgGetTotalYesterdayMorning=str(rates.got_morning[0]),
-        msgGetTotalTodayMorning=str(rates.got_morning[1]),
-        msgGetTotalTodayNow=str(rates.got_total),
-        EndTransactionQueueSize="0",
-        EndTransactionThreadPoolQueueCapacity=str(_END_TRANSACTION_CAPACITY),
-        dispatchBehindBytes=str(figures["dispatch_behind_bytes"]),
-        pageCacheLockTimeMills="0",
-        startAcceptSendRequestTimeStamp="0",
-        remainTransientStoreBufferNumbs=str((1 << 31) - 1),
-        remainHowManyDataToFlush=_bytes_text(figures["remainHowManyDataToFlush"]),
-    )
-    for name, capacity in _QUEUES.items():
-        table[f"{name}ThreadPoolQueueSize"] = "0"
-        table[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
-        table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-    capacity_of = figures["commitLogDirCapacity"]
-    table["commitLogDirCapacity"] = (
-        f"Total : {_bytes_text(capacity_of['total'])}, Free : {_bytes_text(capacity_of['free'])}."
-    )
-    return table
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
+            RequestCode.GET_BROKER_CONFIG: self._broker_settings,
+            RequestCode.GET_BROKER_HA_STATUS: self._no_replicas,
+            RequestCode.VIEW_BROKER_STATS_DATA: self._rate,
+        }
+
+    def _runtime(self, connection: Connection, request: Request) -> Answer:
+        """Answer GET_BROKER_RUNTIME_INFO."""
+        return Answer(body=dumps({"table": self._runtime_info()}))
+
+    def _runtime_info(self) -> dict[str, str]:
+        """Return the runtime info by name, each value as text."""
+        store, rates = self._store, self._rates
+        figures = store.stats()
+        table = {name: str(figures[name]) for name in _AS_THEY_ARE}
+        # A divisor there.
+        table["putMessageTimesTotal"] = str(max(1, figures["putMessageTimesTotal"]))
+        table["putMessageDistributeTime"] = "".join(
+            f"{name}:{count} " for name, count in figures["putMessageDistributeTime"].items()
+        )
+        for name in _RATES:
+            values = [repr(float(value)) for value in figures[name]] or ["0.0"]
+            table[name] = " ".join(values + [""] * (_RATE_SPANS - len(values)))
+        table["getTransferredTps"] = table["getTransferedTps"]  # 5.x's spelling
+        for directory in log_directories(store.path, store.config):
+            table[f"commitLogDiskRatio_{os.fspath(directory)}"] = str(disk_used_ratio(directory))
+        for level, (offset, stop) in self._topics.delay_offsets().items():
+            table[f"scheduleMessageOffset_{level}"] = f"{offset},{stop}"
+        table.update(
+            brokerVersion=str(VERSION),
+            brokerVersionDesc=_VERSION_NAME,
+            msgPutTotalYesterdayMorning=str(rates.put_morning[0]),
+            msgPutTotalTodayMorning=str(rates.put_morning[1]),
+            msgPutTotalTodayNow=str(rates.put_total),
+            msgGetTotalYesterdayMorning=str(rates.got_morning[0]),
+            msgGetTotalTodayMorning=str(rates.got_morning[1]),
+            msgGetTotalTodayNow=str(rates.got_total),
+            EndTransactionQueueSize="0",
+            EndTransactionThreadPoolQueueCapacity=str(_END_TRANSACTION_CAPACITY),
+            dispatchBehindBytes=str(figures["dispatch_behind_bytes"]),
+            pageCacheLockTimeMills="0",
+            startAcceptSendRequestTimeStamp="0",
+            remainTransientStoreBufferNumbs=str((1 << 31) - 1),
+            remainHowManyDataToFlush=_bytes_text(figures["remainHowManyDataToFlush"]),
+        )
+        for name, capacity in _QUEUES.items():
+            table[f"{name}ThreadPoolQueueSize"] = "0"
+            table[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
+            table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        total, free = map(figures["commitLogDirCapacity"].get, ("total", "free"))
+        table["commitLogDirCapacity"] = f"Total : {_bytes_text(total)}, Free : {_bytes_text(free)}."
+        return table
+
+    def _no_replicas(self, connection: Connection, request: Request) -> Answer:
+        """Answer GET_BROKER_HA_STATUS of 5.x: a master without slaves."""
+        never = dict.fromkeys(
+            ("lastReadTimestamp", "lastWriteTimestamp", "masterFlushOffset", "maxOffset",
+             "transferredByteInSecond"), 0,
+        )  # fmt: skip
+        body = {
+            "haClientRuntimeInfo": {"activated": False, **never},
+            "haConnectionInfo": [],
+            "inSyncSlaveNums": 0,
+            "master": True,
+            "masterCommitLogMaxOffset": self._store.stats()["commitLogMaxOffset"],
+        }
+        return Answer(body=dumps(body))
+
+    def _broker_settings(self, connection: Connection, request: Request) -> Answer:
+        """Answer GET_BROKER_CONFIG; it is read-only."""
+        host, port = connection.address
+        values = broker_settings(self._store, self._settings, self._topics, host, port)
+        version = json.dumps({"counter": 0, "timestamp": self._store._figures()["opened_at"]})
+        body = "".join(f"{name}={value}\n" for name, value in values.items())
+        return Answer(fields={"version": version}, body=body.encode())
+
+    def _rate(self, connection: Connection, request: Request) -> AnswerSteps:
+        """Answer VIEW_BROKER_STATS_DATA."""
+        name, key = text(request, "statsName"), text(request, "statsKey")
+        yield from self._rates.read()
+        spans = self._rates.spans(name, key)
+        if spans is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+        minute, hour, day = spans
+        body: dict[str, Any] = {
+            "statsDay": day._asdict(), "statsHour": hour._asdict(), "statsMinute": minute._asdict(),
+        }  # fmt: skip
+        return Answer(body=dumps(body))
 
 
 def _bytes_text(count: int) -> str:
@@ -100,50 +157,3 @@ def _bytes_text(count: int) -> str:
         value /= _KIB
         power += 1
     return f"{value:.1f} {_UNITS[power - 1]}iB"
-
-
-def no_replicas(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_BROKER_HA_STATUS of 5.x: a master without slaves."""
-    never = dict.fromkeys(
-        ("lastReadTimestamp", "lastWriteTimestamp", "masterFlushOffset", "maxOffset",
-         "transferredByteInSecond"), 0,
-    )  # fmt: skip
-    body = {
-        "haClientRuntimeInfo": {"activated": False, **never},
-        "haConnectionInfo": [],
-        "inSyncSlaveNums": 0,
-        "master": True,
-        "masterCommitLogMaxOffset": gateway.store.stats()["commitLogMaxOffset"],
-    }
-    return Answer(body=dumps(body))
-
-
-def settings(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_BROKER_CONFIG; it is read-only."""
-    host, port = connection.address
-    values = broker_settings(gateway, host, port)
-    version = json.dumps({"counter": 0, "timestamp": gateway.store._figures()["opened_at"]})
-    body = "".join(f"{name}={value}\n" for name, value in values.items())
-    return Answer(fields={"version": version}, body=body.encode())
-
-
-def rate(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer VIEW_BROKER_STATS_DATA."""
-    name, key = text(request, "statsName"), text(request, "statsKey")
-    yield from gateway.rates.read()
-    spans = gateway.rates.spans(name, key)
-    if spans is None:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
-    minute, hour, day = spans
-    body: dict[str, Any] = {
-        "statsDay": day._asdict(), "statsHour": hour._asdict(), "statsMinute": minute._asdict(),
-    }  # fmt: skip
-    return Answer(body=dumps(body))
-
-
-HANDLERS: dict[int, Handler] = {
-    RequestCode.GET_BROKER_RUNTIME_INFO: runtime,
-    RequestCode.GET_BROKER_CONFIG: settings,
-    RequestCode.GET_BROKER_HA_STATUS: no_replicas,
-    RequestCode.VIEW_BROKER_STATS_DATA: rate,
-}

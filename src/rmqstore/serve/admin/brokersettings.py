@@ -16,7 +16,9 @@ from rmqstore.serve.topics.nameserver import NETWORK_DEFAULTS
 from rmqstore.serve.topics.topictable import DEFAULT_TOPIC
 
 if TYPE_CHECKING:
-    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.settings import Settings
+    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.store import MessageStore
 
 __all__ = ["broker_settings"]
 
@@ -68,12 +70,13 @@ _BATCH_PUSH = "isEnableBatchPush"  # under the name of the field, not of the set
 _FOREVER = "2147483647"  # hours
 
 
-def broker_settings(gateway: Gateway, host: str, port: int) -> dict[str, str]:
-    """Return the settings by RocketMQ's names, in its order."""
-    settings = gateway.settings
+def broker_settings(
+    store: MessageStore, settings: Settings, topics: TopicTable, host: str, port: int
+) -> dict[str, str]:
+    """Return the settings by RocketMQ's names, in its order, for a client of an address."""
     found = NETWORK_DEFAULTS | dict(pair.split("=", 1) for pair in _DEFAULTS.split())
-    found.update(_store_settings(gateway))
-    default = gateway.topics.built_in.get(DEFAULT_TOPIC)
+    found.update(_store_settings(store))
+    default = topics.built_in.get(DEFAULT_TOPIC)
     if default is not None:
         found["defaultTopicQueueNums"] = str(default.write_queue_nums)
     found.update(
@@ -86,11 +89,11 @@ def broker_settings(gateway: Gateway, host: str, port: int) -> dict[str, str]:
         brokerIP2=host,
         brokerName=settings.broker,
         enablePropertyFilter=_text(settings.property_filter),
-        listenPort=str(gateway.port),
+        listenPort=str(settings.port),
         namesrvAddr=address_text(host, port),
         regionId=settings.region,
         serverChannelMaxIdleTimeSeconds=str(int(settings.limits.idle_seconds)),
-        storePathRootDir=gateway.store.path,
+        storePathRootDir=store.path,
         traceTopicEnable=_text(settings.trace_topic is not None),
         useTLS=_text(settings.tls is not None),
     )
@@ -99,9 +102,9 @@ def broker_settings(gateway: Gateway, host: str, port: int) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _store_settings(gateway: Gateway) -> dict[str, str]:
+def _store_settings(store: MessageStore) -> dict[str, str]:
     """Return the settings of RocketMQ's store; ours alone have no key there."""
-    config = gateway.store.config
+    config = store.config
     # Those without a meaning here have 4.9.3's defaults; an empty one is ``null`` there, no line.
     found = {key: default for key, (default, _) in (MEANINGLESS | REFUSED).items() if default}
     found[_BATCH_PUSH] = found.pop("enableBatchPush")
@@ -111,7 +114,7 @@ def _store_settings(gateway: Gateway) -> dict[str, str]:
             continue
         found[spec.java] = _text(value)
     found.setdefault("fileReservedTime", _FOREVER)
-    found.setdefault("storePathCommitLog", f"{gateway.store.path}/commitlog")
+    found.setdefault("storePathCommitLog", f"{store.path}/commitlog")
     return found
 
 

@@ -16,10 +16,14 @@ from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.names import group_of
 
 if TYPE_CHECKING:
-    from rmqstore.serve.gateway import Gateway, Handler
+    from rmqstore.serve.accounts.access import Access
+    from rmqstore.serve.consuming.clients import Clients
+    from rmqstore.serve.network.answers import Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.settings import Settings
+    from rmqstore.store import MessageStore
 
-__all__ = ["HANDLERS"]
+__all__ = ["Forwarding"]
 
 _VERSION = 62  # MQVersion.Version.V3_1_8_SNAPSHOT
 _SECONDS = 10.0
@@ -30,29 +34,73 @@ _BODY_MOST = 64 << 10
 _SIGNATURE = ("AccessKey", "Signature", "SecurityToken")
 
 
-# Plain functions: a coroutine would begin in the next turn, outside the asker's share.
+class Forwarding:
+    """Requests that a consumer answers."""
 
+    def __init__(
+        self, store: MessageStore, settings: Settings, clients: Clients, access: Access
+    ) -> None:
+        self._store = store
+        self._broker = settings.broker
+        self._clients = clients
+        self._access = access
 
-def running_info(
-    gateway: Gateway, connection: Connection, request: Request
-) -> Coroutine[Any, Any, Answer]:
-    """Answer GET_CONSUMER_RUNNING_INFO."""
-    if len(request.body) > _BODY_MOST:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"the body must be at most {_BODY_MOST} bytes, got {len(request.body)}",
-        )
-    return _passed_on(gateway, connection, request, request.fields)
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+        }
 
+    # Plain methods: a coroutine would begin in the next turn, outside the asker's share.
 
-def consume_directly(
-    gateway: Gateway, connection: Connection, request: Request
-) -> Coroutine[Any, Any, Answer]:
-    """Answer CONSUME_MESSAGE_DIRECTLY: a consumer handles a message now, whatever its offset."""
-    offset = _offset_of(text(request, "msgId"))
-    request.body = gateway.store._record(offset)
-    fields = {**request.fields, "brokerName": gateway.settings.broker}
-    return _passed_on(gateway, connection, request, fields)
+    def _running_info(
+        self, connection: Connection, request: Request
+    ) -> Coroutine[Any, Any, Answer]:
+        """Answer GET_CONSUMER_RUNNING_INFO."""
+        if len(request.body) > _BODY_MOST:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"the body must be at most {_BODY_MOST} bytes, got {len(request.body)}",
+            )
+        return self._passed_on(connection, request, request.fields)
+
+    def _consume_directly(
+        self, connection: Connection, request: Request
+    ) -> Coroutine[Any, Any, Answer]:
+        """Answer CONSUME_MESSAGE_DIRECTLY: a consumer handles a message, whatever its offset."""
+        offset = _offset_of(text(request, "msgId"))
+        request.body = self._store._record(offset)
+        fields = {**request.fields, "brokerName": self._broker}
+        return self._passed_on(connection, request, fields)
+
+    def _passed_on(
+        self, connection: Connection, request: Request, fields: dict[str, str]
+    ) -> Coroutine[Any, Any, Answer]:
+        """Ask the consumer that a request names; the body is not kept until it answers."""
+        group = group_of(request)
+        client_id = text(request, "clientId")
+        member = self._clients.consumer(group, client_id)
+        if member is None or not self._access.allows(member.caller, Resource(group, is_group=True)):
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+            )
+        if member.version < _VERSION:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT",
+            )
+        # Copies: a text that was encoded keeps its UTF-8 as well, as long as it lives.
+        copies = {_copy(k): _copy(v) for k, v in fields.items() if k not in _SIGNATURE}
+        body, request.body = request.body, b""
+        try:
+            asked = member.connection.ask(
+                request.code, copies, body, asker=connection, seconds=_SECONDS
+            )
+        except ConnectionError as error:
+            raise _failed(group, client_id, error) from None
+        return _answered(asked, group, client_id)
 
 
 def _offset_of(msg_id: str) -> int:
@@ -68,33 +116,6 @@ def _offset_of(msg_id: str) -> int:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, f"{msg_id[:64]!r} is no id of a stored message"
         ) from None
-
-
-def _passed_on(
-    gateway: Gateway, connection: Connection, request: Request, fields: dict[str, str]
-) -> Coroutine[Any, Any, Answer]:
-    """Ask the consumer that a request names; the body is not kept until it answers."""
-    group = group_of(request)
-    client_id = text(request, "clientId")
-    member = gateway.clients.consumer(group, client_id)
-    if member is None or not gateway.allows(member.caller, Resource(group, is_group=True)):
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
-    if member.version < _VERSION:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
-            "please upgrade it to V3_1_8_SNAPSHOT",
-        )
-    # Copies: a text that was encoded keeps its UTF-8 as well, as long as it lives.
-    copies = {_copy(k): _copy(v) for k, v in fields.items() if k not in _SIGNATURE}
-    body, request.body = request.body, b""
-    try:
-        asked = member.connection.ask(
-            request.code, copies, body, asker=connection, seconds=_SECONDS
-        )
-    except ConnectionError as error:
-        raise _failed(group, client_id, error) from None
-    return _answered(asked, group, client_id)
 
 
 def _copy(text: str) -> str:
@@ -126,9 +147,3 @@ async def _answered(asked: Coroutine[Any, Any, Request], group: str, client_id: 
             f"may have {_BODY_MOST}",
         )
     return Answer(answer.code, answer.remark, answer.fields or None, answer.body)
-
-
-HANDLERS: dict[int, Handler] = {
-    RequestCode.GET_CONSUMER_RUNNING_INFO: running_info,
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: consume_directly,
-}

@@ -20,11 +20,17 @@ from rmqstore.serve.wire.names import checked_group, checked_topic, group_of
 from rmqstore.serve.wire.objecttext import Entries, dumps, dumps_in_steps
 
 if TYPE_CHECKING:
-    from rmqstore.serve.gateway import Gateway, Handler
-    from rmqstore.serve.network.answers import AnswerSteps
+    from rmqstore.serve.consuming.newgroups import NewGroups
+    from rmqstore.serve.figures.rates import Rates
+    from rmqstore.serve.network.answers import AnswerSteps, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.ownerpool import Pools
+    from rmqstore.serve.network.work import Work
+    from rmqstore.serve.settings import Settings
+    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.store import MessageStore
 
-__all__ = ["BUILT_IN_GROUPS", "HANDLERS", "all_groups"]
+__all__ = ["BUILT_IN_GROUPS", "GroupAdmin", "all_groups"]
 
 # Built-in groups; written to the file only once they are changed.
 BUILT_IN_GROUPS = {
@@ -56,9 +62,9 @@ _OTHER = {
 }
 
 
-def all_groups(gateway: Gateway) -> Iterator[tuple[str, GroupConfig]]:
+def all_groups(store: MessageStore) -> Iterator[tuple[str, GroupConfig]]:
     """Yield name and entry of all groups."""
-    groups = gateway.store._groups
+    groups = store._groups
     for name, entry in BUILT_IN_GROUPS.items():
         yield name, groups.get(name) or entry
     for entry in groups:
@@ -66,36 +72,129 @@ def all_groups(gateway: Gateway) -> Iterator[tuple[str, GroupConfig]]:
             yield entry.group_name, entry
 
 
-async def update(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: the body is the entry of the file."""
-    check_body(request, _MOST_BODY, _MOST_VALUES)
-    entry = _entry_of(request.body)
+class GroupAdmin:
+    """Requests about consumer groups."""
 
-    name = entry.group_name
+    def __init__(
+        self,
+        store: MessageStore,
+        settings: Settings,
+        work: Work,
+        pools: Pools,
+        topics: TopicTable,
+        *,
+        new_groups: NewGroups,
+        rates: Rates,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._turns = work.turns
+        self._pools = pools
+        self._topics = topics
+        self._new_groups = new_groups
+        self._rates = rates
 
-    def changed(there: GroupConfig | None) -> GroupConfig:
-        check_queues(
-            gateway,
-            paths.retry_topic(name),
-            entry.retry_queue_nums,
-            there.retry_queue_nums if there is not None else 0,
-        )
-        if len(gateway.store._groups) >= _MAX_GROUPS and there is None:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"the group {name} is not made: there are {_MAX_GROUPS} already",
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._all_configs,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._one_config,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_request_mode,
+        }
+
+    async def _update(self, connection: Connection, request: Request) -> Answer:
+        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: the body is the entry of the file."""
+        check_body(request, _MOST_BODY, _MOST_VALUES)
+        entry = _entry_of(request.body)
+        name = entry.group_name
+
+        def changed(there: GroupConfig | None) -> GroupConfig:
+            check_queues(
+                self._settings.most_queues,
+                paths.retry_topic(name),
+                entry.retry_queue_nums,
+                there.retry_queue_nums if there is not None else 0,
             )
-        return entry
+            if len(self._store._groups) >= _MAX_GROUPS and there is None:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the group {name} is not made: there are {_MAX_GROUPS} already",
+                )
+            return entry
 
-    def change() -> None:
-        gateway.store._check_writable()
-        gateway.new_groups.change(name, changed)
+        def change() -> None:
+            self._store._check_writable()
+            self._new_groups.change(name, changed)
 
-    if gateway.store._groups.get(name) is None:
-        gateway.new_groups.check_room(name, connection.owner)
-    with gateway.new_groups.begun(name):
-        await gateway.change(connection, request, change)
-    return Answer()
+        if self._store._groups.get(name) is None:
+            self._new_groups.check_room(name, connection.owner)
+        with self._new_groups.begun(name):
+            await self._pools.change(connection, request, change)
+        return Answer()
+
+    async def _delete(self, connection: Connection, request: Request) -> Answer:
+        """Answer DELETE_SUBSCRIPTIONGROUP; a missing group counts as deleted."""
+        group = group_of(request, "groupName")
+        offsets = truth(request, "removeOffset")
+
+        def change() -> None:
+            store = self._store
+            store._check_writable()
+            self._new_groups.change(group, lambda there: None)
+            if offsets and store._progress.forget(group=group):
+                store._progress.save()
+
+        await self._pools.change(connection, request, change)
+        self._new_groups.count(group)
+        await self._turns.run(self._rates.forget_group(group))
+        return Answer()
+
+    def _all_configs(self, connection: Connection, request: Request) -> AnswerSteps:
+        """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+        table = Entries((name, entry.to_json()) for name, entry in all_groups(self._store))
+        body = Entries(self._store._groups.json_of(table).items())
+        return Answer(body=(yield from dumps_in_steps(body)))
+
+    def _one_config(self, connection: Connection, request: Request) -> Answer:
+        """Answer GET_SUBSCRIPTIONGROUP_CONFIG of 5.x: an entry, or that of a group yet to be made.
+
+        5.x creates the group here, where consumers create groups; this gateway only looks.
+        """
+        name = group_of(request, "group")
+        entry = self._store._groups.get(name) or BUILT_IN_GROUPS.get(name)
+        if entry is None and self._settings.auto_create_groups:
+            entry = GroupConfig(name)
+        if entry is None:
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
+        return Answer(body=dumps(_OF_FIVE | entry.to_json()))
+
+    def _set_request_mode(self, connection: Connection, request: Request) -> Answer:
+        """Answer SET_MESSAGE_REQUEST_MODE of 5.x: groups pull as before, and never pop."""
+        check_body(request, _MOST_BODY, _MOST_VALUES)
+        try:
+            data = fastjson.loads(request.body.decode())
+        except ValueError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the mode cannot be read: {error}") from None
+        asked = data if isinstance(data, dict) else {}
+        topic = checked_topic(str(asked.get("topic") or ""))
+        group = checked_group(str(asked.get("consumerGroup") or ""))
+        if topic.startswith(paths.retry_topic("")):
+            raise Refusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if self._topics.config(topic) is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        there = self._store._groups.get(group) or BUILT_IN_GROUPS.get(group)
+        if there is None and not self._settings.auto_create_groups:
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist"
+            )
+        if asked.get("mode") not in ("PULL", None):
+            raise Refusal(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                "pop consumers are not supported: the mode of a group is PULL",
+            )
+        return Answer()
 
 
 def _entry_of(body: bytes) -> GroupConfig:
@@ -117,78 +216,3 @@ def _entry_of(body: bytes) -> GroupConfig:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the group cannot be read: {error}") from None
     checked_group(name)
     return entry
-
-
-async def delete(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer DELETE_SUBSCRIPTIONGROUP; a missing group counts as deleted."""
-    group = group_of(request, "groupName")
-    offsets = truth(request, "removeOffset")
-
-    def change() -> None:
-        store = gateway.store
-        store._check_writable()
-        gateway.new_groups.change(group, lambda there: None)
-        if offsets and store._progress.forget(group=group):
-            store._progress.save()
-
-    await gateway.change(connection, request, change)
-    gateway.new_groups.count(group)
-    await gateway.turns.run(gateway.rates.forget_group(group))
-    return Answer()
-
-
-def all_configs(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
-    table = Entries((name, entry.to_json()) for name, entry in all_groups(gateway))
-    body = Entries(gateway.store._groups.json_of(table).items())
-    return Answer(body=(yield from dumps_in_steps(body)))
-
-
-def one_config(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer GET_SUBSCRIPTIONGROUP_CONFIG of 5.x: an entry, or that of a group yet to be made.
-
-    5.x creates the group here, where consumers create groups; this gateway only looks.
-    """
-    name = group_of(request, "group")
-    entry = gateway.store._groups.get(name) or BUILT_IN_GROUPS.get(name)
-    if entry is None and gateway.settings.auto_create_groups:
-        entry = GroupConfig(name)
-    if entry is None:
-        raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
-    return Answer(body=dumps(_OF_FIVE | entry.to_json()))
-
-
-def set_request_mode(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer SET_MESSAGE_REQUEST_MODE of 5.x: groups pull, as they do without it, and never pop."""
-    check_body(request, _MOST_BODY, _MOST_VALUES)
-    try:
-        data = fastjson.loads(request.body.decode())
-    except ValueError as error:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the mode cannot be read: {error}") from None
-    asked = data if isinstance(data, dict) else {}
-    topic = checked_topic(str(asked.get("topic") or ""))
-    group = checked_group(str(asked.get("consumerGroup") or ""))
-    if topic.startswith(paths.retry_topic("")):
-        raise Refusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
-    if gateway.topics.config(topic) is None:
-        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-    there = gateway.store._groups.get(group) or BUILT_IN_GROUPS.get(group)
-    if there is None and not gateway.settings.auto_create_groups:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist"
-        )
-    if asked.get("mode") not in ("PULL", None):
-        raise Refusal(
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            "pop consumers are not supported: the mode of a group is PULL",
-        )
-    return Answer()
-
-
-HANDLERS: dict[int, Handler] = {
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: update,
-    RequestCode.DELETE_SUBSCRIPTIONGROUP: delete,
-    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all_configs,
-    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: one_config,
-    RequestCode.SET_MESSAGE_REQUEST_MODE: set_request_mode,
-}

@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any
 from rmqstore.serve.wire.objecttext import Entries
 
 if TYPE_CHECKING:
-    from rmqstore.serve.consuming.clients import Client
-    from rmqstore.serve.gateway import Gateway
+    from rmqstore.serve.consuming.clients import Client, Clients
 
 __all__ = ["consumer_group", "knows_no_topic", "members", "subscription"]
 
 
-def members(gateway: Gateway, group: str) -> list[Client]:
+def members(clients: Clients, group: str) -> list[Client]:
     """Return the consumers of a group."""
-    found = gateway.clients.group(group)
+    found = clients.group(group)
     return [] if found is None else list(found.members)
 
 
-def consumer_group(gateway: Gateway, group: str) -> dict[str, object] | None:
+def consumer_group(clients: Clients, group: str) -> dict[str, object] | None:
     """Return a group's settings and lazy subscriptions; ``None`` if no consumer is connected."""
-    found = gateway.clients.group(group)
+    found = clients.group(group)
     if found is None:
         return None
     wanted = found.subscriptions
@@ -36,14 +35,14 @@ def consumer_group(gateway: Gateway, group: str) -> dict[str, object] | None:
     }
 
 
-def subscription(gateway: Gateway, group: str, topic: str) -> dict[str, Any] | None:
+def subscription(clients: Clients, group: str, topic: str) -> dict[str, Any] | None:
     """Return the group's subscription to a topic."""
-    found = gateway.clients.group(group)
+    found = clients.group(group)
     one = found.subscriptions.get(topic) if found is not None else None
     return None if one is None else one.to_json()
 
 
-def knows_no_topic(gateway: Gateway, group: str, topic: str) -> bool:
+def knows_no_topic(clients: Clients, group: str, topic: str) -> bool:
     """Whether a group has consumers, none of them subscribed to the topic."""
-    found = gateway.clients.group(group)
+    found = clients.group(group)
     return found is not None and bool(found.subscriptions) and topic not in found.subscriptions

@@ -24,12 +24,16 @@ from rmqstore.serve.wire.objecttext import (
 from rmqstore.topic import Queue
 
 if TYPE_CHECKING:
-    from rmqstore.serve.consuming.clients import Client
-    from rmqstore.serve.gateway import Gateway, Handler
-    from rmqstore.serve.network.answers import AnswerSteps
+    from rmqstore.serve.consuming.clients import Client, Clients
+    from rmqstore.serve.network.answers import AnswerSteps, Handler
     from rmqstore.serve.network.connection import Connection
+    from rmqstore.serve.network.longanswers import LongAnswers
+    from rmqstore.serve.network.unread import Unread
+    from rmqstore.serve.settings import Settings
+    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.store import MessageStore
 
-__all__ = ["HANDLERS"]
+__all__ = ["Resets"]
 
 _VERSION = 28  # MQVersion.Version.V3_0_7_SNAPSHOT: clients support these requests from here on
 _STATUS_SECONDS = 5.0
@@ -38,67 +42,117 @@ _STATUS_BYTES_OF_ALL = MAX_FRAME  # of what the consumers of a group say, until 
 _NEWEST = -1  # as a time: behind the last message
 
 
-def reset(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
-    """Answer INVOKE_BROKER_TO_RESET_OFFSET, and notify the group's consumers."""
-    topic, group = topic_of(request), group_of(request, "group")
-    timestamp = number(request, "timestamp", least=-LONG_MAX - 1, most=LONG_MAX)
-    force = truth(request, "isForce")
-    offsets = yield from _offsets(gateway, topic, group, timestamp, force)
-    members = online.members(gateway, group)
-    if not members:
-        raise Refusal(
-            ResponseCode.CONSUMER_NOT_ONLINE,
-            f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
-            f"Timestamp: {timestamp}",
-        )
-    fields = {
-        "group": group, "isForce": "false", "timestamp": str(timestamp), "topic": topic,
-    }  # fmt: skip
-    body = yield from dumps_in_steps(Entries([("offsetTable", Entries(offsets.items()))]))
-    for_c = b""
-    if any(member.language == "CPP" for member in members):
-        for_c = yield from _for_c(offsets)
-    for member in members:
-        _check_version(member)
-        sent = for_c if member.language == "CPP" else body
-        member.connection.notify(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, sent)
-        yield
-    return Answer(body=body)
+class Resets:
+    """Requests that reset the offsets of a group, or query the positions of its consumers."""
 
+    def __init__(
+        self,
+        store: MessageStore,
+        settings: Settings,
+        topics: TopicTable,
+        clients: Clients,
+        unread: Unread,
+        *,
+        long_answers: LongAnswers,
+    ) -> None:
+        self._store = store
+        self._broker = settings.broker
+        self._topics = topics
+        self._clients = clients
+        self._unread = unread
+        self._long_answers = long_answers
 
-def _offsets(
-    gateway: Gateway, topic: str, group: str, timestamp: int, force: bool
-) -> Generator[None, None, dict[MessageQueue, int]]:
-    """Return the new offset of the group in each queue; without ``force`` only backwards."""
-    entry = gateway.topics.config(topic)
-    if entry is None:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
-        )
-    store = gateway.store
-    committed = store._progress.get(topic, group)
-    offsets: dict[MessageQueue, int] = {}
-    for queue_id in range(entry.write_queue_nums):
-        if queue_id not in committed:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
-        if timestamp == _NEWEST:
-            _, offset = store._bounds(topic, queue_id) or (0, 0)
-        else:
-            offset = offset_at(gateway, topic, queue_id, timestamp)
-        if not force:
-            offset = min(offset, committed[queue_id])
-        offsets[MessageQueue(gateway.settings.broker, queue_id, topic)] = offset
-        yield
-    return offsets
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers by request code."""
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._status,
+        }
 
+    def _reset(self, connection: Connection, request: Request) -> AnswerSteps:
+        """Answer INVOKE_BROKER_TO_RESET_OFFSET, and notify the group's consumers."""
+        topic, group = topic_of(request), group_of(request, "group")
+        timestamp = number(request, "timestamp", least=-LONG_MAX - 1, most=LONG_MAX)
+        force = truth(request, "isForce")
+        offsets = yield from self._offsets(topic, group, timestamp, force)
+        members = online.members(self._clients, group)
+        if not members:
+            raise Refusal(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
+                f"Timestamp: {timestamp}",
+            )
+        fields = {
+            "group": group, "isForce": "false", "timestamp": str(timestamp), "topic": topic,
+        }  # fmt: skip
+        body = yield from dumps_in_steps(Entries([("offsetTable", Entries(offsets.items()))]))
+        for_c = b""
+        if any(member.language == "CPP" for member in members):
+            for_c = yield from _for_c(offsets)
+        for member in members:
+            _check_version(member)
+            sent = for_c if member.language == "CPP" else body
+            member.connection.notify(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, sent)
+            yield
+        return Answer(body=body)
 
-def offset_at(gateway: Gateway, topic: str, queue_id: int, timestamp: int) -> int:
-    """Return the queue offset nearest to a time; 0 if there is no such queue."""
-    store = gateway.store
-    if store._bounds(topic, queue_id) is None:
-        return 0
-    return Queue(store, topic, queue_id).offset_at(timestamp, boundary="nearest")
+    def _offsets(
+        self, topic: str, group: str, timestamp: int, force: bool
+    ) -> Generator[None, None, dict[MessageQueue, int]]:
+        """Return the new offset of the group in each queue; without ``force`` only backwards."""
+        entry = self._topics.config(topic)
+        if entry is None:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
+            )
+        store = self._store
+        committed = store._progress.get(topic, group)
+        offsets: dict[MessageQueue, int] = {}
+        for queue_id in range(entry.write_queue_nums):
+            if queue_id not in committed:
+                raise Refusal(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
+            if timestamp == _NEWEST:
+                _, offset = store._bounds(topic, queue_id) or (0, 0)
+            else:
+                offset = self._offset_at(topic, queue_id, timestamp)
+            if not force:
+                offset = min(offset, committed[queue_id])
+            offsets[MessageQueue(self._broker, queue_id, topic)] = offset
+            yield
+        return offsets
+
+    def _offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Return the queue offset nearest to a time; 0 if there is no such queue."""
+        store = self._store
+        if store._bounds(topic, queue_id) is None:
+            return 0
+        return Queue(store, topic, queue_id).offset_at(timestamp, boundary="nearest")
+
+    async def _status(self, connection: Connection, request: Request) -> Answer:
+        """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the offset of each consumer in its queues.
+
+        The consumers' replies count as bytes of the answer, reserved before they are asked.
+        """
+        topic, group = topic_of(request), group_of(request, "group")
+        wanted = request.fields.get("clientAddr", "")
+        members = online.members(self._clients, group)
+        if not members:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{group}]",
+            )
+        asked = [one for one in members if not wanted.strip() or one.client_id == wanted]
+        for member in asked:
+            _check_version(member)
+        size = min(len(asked) * _STATUS_BYTES, _STATUS_BYTES_OF_ALL)
+        await self._unread.reserve(connection, size)
+        statuses = _Statuses({"group": group, "topic": topic}, connection)
+        async with asyncio.TaskGroup() as asking:
+            for member in asked:
+                asking.create_task(statuses.ask(member))
+                await asyncio.sleep(0)  # one in a turn of the loop: there may be a thousand
+        return await self._long_answers.built(connection, _listed(statuses.found()))
 
 
 def _for_c(offsets: dict[MessageQueue, int]) -> Generator[None, None, bytes]:
@@ -119,31 +173,6 @@ def _check_version(member: Client) -> None:
             ResponseCode.SYSTEM_ERROR,
             f"the client does not support this feature. version={member.version}",
         )
-
-
-async def status(gateway: Gateway, connection: Connection, request: Request) -> Answer:
-    """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the offset of each consumer in its queues.
-
-    The consumers' replies count as bytes of the answer, which are reserved before they are asked.
-    """
-    topic, group = topic_of(request), group_of(request, "group")
-    wanted = request.fields.get("clientAddr", "")
-    members = online.members(gateway, group)
-    if not members:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]"
-        )
-    asked = [one for one in members if not wanted.strip() or one.client_id == wanted]
-    for member in asked:
-        _check_version(member)
-    size = min(len(asked) * _STATUS_BYTES, _STATUS_BYTES_OF_ALL)
-    await gateway.unread.reserve(connection, size)
-    statuses = _Statuses({"group": group, "topic": topic}, connection)
-    async with asyncio.TaskGroup() as asking:
-        for member in asked:
-            asking.create_task(statuses.ask(member))
-            await asyncio.sleep(0)  # one in a turn of the loop: there may be a thousand
-    return await gateway.long_answers.built(connection, _listed(statuses.found()))
 
 
 def _listed(bodies: dict[str, bytes]) -> AnswerSteps:
@@ -203,9 +232,3 @@ class _Statuses:
                 f"what the consumers say has more than {_STATUS_BYTES_OF_ALL} bytes",
             )
         return self._bodies
-
-
-HANDLERS: dict[int, Handler] = {
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: reset,
-    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: status,
-}
