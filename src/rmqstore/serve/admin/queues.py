@@ -115,9 +115,8 @@ class QueueAdmin:
         self, topic: str, queue_id: int, queue_offset: int, address: int
     ) -> dict[str, str]:
         """Return the fields of a unit in consumequeue_ext."""
-        fields, bitmaps, _ = self._store.core.ext_units(
-            topic, queue_id, queue_offset, queue_offset + 1
-        )
+        core = self._store.core
+        fields, bitmaps, _ = core.ext_units(topic, queue_id, queue_offset, queue_offset + 1)
         code, stored, length = _EXT_FIELDS.unpack_from(fields)
         if length < 0:
             return {"msg": f"Cq extend not exist!addr: {address}"}
