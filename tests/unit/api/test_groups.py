@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_written_is_tried_again_and_told_at_close(tmp_path
         assert consume(again, "billing") == 1
         blocker.mkdir()
         with pytest.raises(OSError, match=r"consumerOffset\.json"):
-            again._progress.save()
+            again.progress.save()
         blocker.rmdir()
     assert written(store) == {"offsetTable": {"orders@billing": {0: 1}}}
 

@@ -34,16 +34,16 @@ def consume(store: Any) -> None:
 
 # What an interrupted call may hold, and a call that needs the same.
 HELD = {
-    "topics": (lambda s: s._registry.lock, lambda s: s.create_topic("x")),
-    "topics that are written": (lambda s: s._registry._writing, lambda s: s.create_topic("x")),
-    "a file of topics": (lambda s: s._registry._table._saving, lambda s: s.create_topic("x")),
-    "an entry of it": (lambda s: s._registry._table._changing, lambda s: s.create_topic("x")),
-    "a put to a new topic": (lambda s: s._registry.lock, lambda s: s.put("x", b"")),
-    "offsets": (lambda s: s._progress._lock, lambda s: s.offsets),
-    "offsets that are written": (lambda s: s._progress._saving, consume),
-    "shares": (lambda s: s._sharing.lock, consume),
-    "consumers that come": (lambda s: s._joining, consume),
-    "retention": (lambda s: s._deleting, lambda s: s.delete_expired(before=0)),
+    "topics": (lambda s: s.registry.lock, lambda s: s.create_topic("x")),
+    "topics that are written": (lambda s: s.registry._writing, lambda s: s.create_topic("x")),
+    "a file of topics": (lambda s: s.registry._table._saving, lambda s: s.create_topic("x")),
+    "an entry of it": (lambda s: s.registry._table._changing, lambda s: s.create_topic("x")),
+    "a put to a new topic": (lambda s: s.registry.lock, lambda s: s.put("x", b"")),
+    "offsets": (lambda s: s.progress._lock, lambda s: s.offsets),
+    "offsets that are written": (lambda s: s.progress._saving, consume),
+    "shares": (lambda s: s.consumer_state.sharing.lock, consume),
+    "consumers that come": (lambda s: s.consumer_state.joining, consume),
+    "retention": (lambda s: s.retention._deleting, lambda s: s.delete_expired(before=0)),
 }
 
 
