@@ -32,6 +32,7 @@ MODULES = (
     "rmqstore.spark",
     "rmqstore.testing",
 )
+INTERNAL = {"core"}  # of a store: for the project's own modules
 WIDTH = 100
 
 HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
@@ -136,7 +137,7 @@ def own_members(kind: type) -> Iterator[tuple[str, Any]]:
             seen |= {name: value for name, value in vars(base).items() if name[0] != "_"}
         else:
             theirs |= vars(base).keys()
-    yield from ((name, value) for name, value in seen.items() if name not in theirs)
+    yield from ((name, value) for name, value in seen.items() if name not in theirs | INTERNAL)
 
 
 def class_text(name: str, kind: type) -> str:

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqstore import _core
@@ -441,20 +442,14 @@ class Consumer(Closing):
                     queue_id,
                     self._member,
                     offset,
-                    lambda queue_id, offset: progress.commit(
-                        self.topic, self.group, queue_id, offset
-                    ),
+                    partial(progress.commit, self.topic, self.group),
                     generation=self._generation,
                 )
             self._taken.clear()
             if self._retried:
                 self._retried = False
-                self._retries.commit(
-                    self._member,
-                    lambda queue_id, offset: progress.commit(
-                        self._retries.topic, self.group, queue_id, offset
-                    ),
-                )
+                note = partial(progress.commit, self._retries.topic, self.group)
+                self._retries.commit(self._member, note)
         if sync:
             progress.save()
 

@@ -67,6 +67,11 @@ class Services:
         for service in reversed(self._services):
             service.save()
 
+    def stop(self) -> None:
+        """Stop the services."""
+        for service in reversed(self._services):
+            service.stop()
+
     def close(self) -> None:
         """Stop the services, and close the store."""
         if self._core.closed or not self._ownership.is_here():
@@ -76,8 +81,7 @@ class Services:
         with contextlib.suppress(StoreFailedError):  # closing reports it
             self._ownership.check()
         try:
-            for service in reversed(self._services):
-                service.stop()
+            self.stop()
         finally:
             self._core.close()
         for service in reversed(self._services):

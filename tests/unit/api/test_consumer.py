@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore._core import Core
 from rmqstore.errors import (
     ConsumeDisabledError,
     MessagesRemovedError,
@@ -352,7 +353,7 @@ def test_light_queues_are_consumed_by_their_own_offsets(store: rmqstore.MessageS
             status = rmqstore.GetStatus.FOUND if found else rmqstore.GetStatus.OFFSET_OVERFLOW_ONE
             return rmqstore.GetResult(status, found, offset + len(found), 0, 2)
 
-        light._store = Faked(store, get, (0, 2))  # type: ignore[assignment]
+        light._core = Faked(store.core, get, (0, 2))  # type: ignore[assignment]
         first = next(iter(light))
         assert (first.topic, first.queue_offset) == ("orders", 0)
         light.commit()
@@ -361,16 +362,14 @@ def test_light_queues_are_consumed_by_their_own_offsets(store: rmqstore.MessageS
 
 
 class Faked:
-    """A store that answers ``get`` by a function."""
+    """A core that answers ``get`` by a function."""
 
-    def __init__(
-        self, store: rmqstore.MessageStore, get: Callable[..., object], bounds: tuple[int, int]
-    ) -> None:
-        self._real = store
+    def __init__(self, core: Core, get: Callable[..., object], bounds: tuple[int, int]) -> None:
+        self._real = core
         self.get = get
         self._found = bounds
 
-    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         return self._found if topic == "light" else None
 
     def __getattr__(self, name: str) -> object:

@@ -42,6 +42,7 @@ def test_spark_stands_on_the_public_interface() -> None:
         ("jobs/verify", "from rmqstore._core import LogUnits", "rmqstore._core is not public"),
         ("read/plan", "def f():\n    from rmqstore import _core", "rmqstore._core is not public"),
         ("read/plan", "def f(store):\n    return store._bounds('t', 0)", "_bounds is not public"),
+        ("read/plan", "def f(store):\n    return store.core.bounds('t', 0)", "core is not public"),
         (
             "read/plan",
             "def f(store):\n    return getattr(store, '_bounds')",
