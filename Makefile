@@ -104,12 +104,10 @@ TWO := -n 2 --dist worksteal
 # process, as Spark uses both cores; the other passes have two.
 test: $(V)/test.stamp build/site/faults/stamp
 	scripts/need_chromium.sh || [ $$? -eq 3 ]
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults scripts/run_tests.sh $(V)/bin/pytest $(TWO) \
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults $(V)/bin/pytest $(TWO) \
 	    -m "not needs_debug_build and not spark and not campaign and not nightly" $(ARGS) $(or_none)
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults scripts/run_tests.sh \
-	    $(V)/bin/pytest -m "spark and not slow and not needs_debug_build" $(ARGS) $(or_none)
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults scripts/run_tests.sh \
-	    $(V)/bin/pytest $(TWO) -m needs_debug_build $(ARGS) $(or_none)
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults $(V)/bin/pytest -m "spark and not slow and not needs_debug_build" $(ARGS) $(or_none)
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults $(V)/bin/pytest $(TWO) -m needs_debug_build $(ARGS) $(or_none)
 
 # ARGS may leave a pass nothing to run, which is pytest's exit code 5.
 or_none = $(if $(ARGS),|| [ $$? -eq 5 ])
@@ -158,7 +156,7 @@ asan: $(V)/test.stamp build/site/asan/stamp
 	    RMQSTORE_SHORT=1 \
 	    ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:handle_sigbus=0:allow_user_segv_handler=1 \
 	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	    scripts/run_tests.sh $(V)/bin/pytest $(TWO) \
+	    $(V)/bin/pytest $(TWO) \
 	    -m "not interop and not slow and not spark and not pure" $(ARGS)
 
 # polars, which other tests import, does not load under it.
@@ -212,7 +210,7 @@ bench-serve: $(V)/test.stamp
 
 # A file's tests share a fixture of servers or compiled clients.
 serve-clients: $(V)/test.stamp
-	scripts/run_tests.sh $(V)/bin/pytest -n 2 --dist loadfile -m campaign $(ARGS) $(or_none)
+	$(V)/bin/pytest -n 2 --dist loadfile -m campaign $(ARGS) $(or_none)
 
 serve-nightly: $(V)/test.stamp
 	$(V)/bin/pytest -m nightly $(ARGS)
