@@ -75,7 +75,7 @@ def consume(broker: Broker, expected: int, bodies: Bodies) -> list[bytes]:
         return len(rows) >= expected
 
     until(enough, f"{expected} messages, got {len(rows)}")
-    time.sleep(0.3)
+    time.sleep(0.3)  # time for one too many
     rows += broker.consumer_stop(GROUP)
     assert all(row.topic == "orders" for row in rows)
     return bodies.of(rows)
