@@ -12,11 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import rmqstore
 from interop import compare
 from interop.broker import Broker, Consumed
 from interop.driver import SMALL
 from rmqstore.brokerfiles import fastjson
+
+pytestmark = pytest.mark.long
 
 GROUP = "handed-over"
 QUEUES = 3
