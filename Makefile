@@ -8,7 +8,9 @@
 #                    where there is no Java or no Maven
 #   make demo-spark  a pipeline through Spark that is killed in the middle and adds up all the same;
 #                    skipped where there is no Java
-#   make test        all tests, against the installed release build
+#   make test        a slice of all tests, against the installed release build: ten minutes, building
+#                    included
+#   make test-all    the tests that make test leaves out: 25 minutes
 #   make lint        ruff, mypy, stubtest, cython-lint, and a look at the generated C
 #   make asan tsan   tests under the address and undefined-behaviour, or the thread, sanitizer
 #   make wheel       sdist and wheel in dist/, tried in an empty environment
@@ -36,7 +38,7 @@
 #   make bench-spark stores beside Parquet in Spark
 #   make bench-spark-scale DIR=<directory> plans over a sparse store of 10 TiB
 #   make pipeline    the pipeline of make demo, longer; its plot is build/pipeline/pipeline.png
-#   make spark-faults 100 random faults under streams of Spark; make test has 10 of them
+#   make spark-faults 100 random faults under streams of Spark; make test-all has 10 of them
 #   make faults      the fault campaigns, in one table; SCALE=10 for ten times as many cases,
 #                    ONLY=kill,power for some, SEED and CASE to repeat one; make test has a slice
 #   make fuzz-frames 10^7 mutated frames for the codec of make faults, in one program
@@ -47,7 +49,7 @@
 #                    in the hands of the real broker; ARGS="--messages 1000000 --no-java"
 #   make interop coverage venv clean
 #
-# ARGS is handed to pytest: make test ARGS="-k index -x"
+# ARGS is handed to pytest, which then chooses from all tests: make test ARGS="-k index -x"
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -56,6 +58,8 @@ SHELL := /bin/bash
 
 # mkfs.ext4, of some tests, is where users have no PATH to.
 export PATH := $(PATH):/usr/sbin:/sbin
+# pytest would rewrite all assertions in each process anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= $(firstword $(foreach p,python3.11 python3,$(shell command -v $(p) 2>/dev/null)))
 ifeq ($(origin CC),default)
@@ -76,8 +80,8 @@ NO_JAVA := demo-spark: skipped, there is no Java (neither in JAVA_HOME nor on th
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
-.PHONY: demo demo-producer demo-spark test lint asan tsan coverage wheel bench instructions \
-    bench-table versus scale interop parity faults faults-proof fuzz-frames spark-faults week \
+.PHONY: demo demo-producer demo-spark builds test test-all lint asan tsan coverage wheel bench \
+    instructions bench-table versus scale interop parity faults faults-proof fuzz-frames spark-faults week \
     pipeline bench-spark bench-spark-scale bench-serve serve-clients serve-nightly serve-faults \
     serve-traffic hostile-clients versus-serve venv clean FORCE
 
@@ -98,18 +102,30 @@ demo-spark: $(if $(JAVA),$(V)/spark.stamp)
 
 TWO := -n 2 --dist worksteal
 
-# Kill points and failure injection are not in a release build: the tests that need them run in a
-# pass of their own, with the faults build before the release build on the path.  Spark's have one
-# as well: what a session leaves in its process is then nothing to the other tests.  It has one
-# process, as Spark uses both cores; the other passes have two.
-test: $(V)/test.stamp build/site/faults/stamp
+# Two at a time: each compiles on one core.
+builds:
+	@$(MAKE) --no-print-directory -j2 $(V)/test.stamp build/site/faults/stamp
+
+# $(call passes,MARKED and ): Spark's tests have a pass of their own: what a session leaves in its
+# process is then nothing to the other tests.  Kill points and failure injection are not in a release
+# build: the tests that need them are a third pass, with the faults build before it on the path.
+define passes
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults $(V)/bin/pytest $(TWO) \
+	    -m "$(1)not needs_debug_build and not spark and not campaign and not nightly" \
+	    $(ARGS) $(or_none)
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults $(V)/bin/pytest -n 2 --dist loadfile \
+	    -m "$(1)spark and not slow" $(or $(ARGS),tests/spark) $(or_none)
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults $(V)/bin/pytest $(TWO) \
+	    -m "$(1)needs_debug_build" $(ARGS) $(or_none)
+endef
+
+# ARGS choose from all tests.
+test: builds
+	$(call passes,$(if $(ARGS),,not long and ))
+
+test-all: builds
 	scripts/need_chromium.sh || [ $$? -eq 3 ]
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults scripts/run_tests.sh $(V)/bin/pytest $(TWO) \
-	    -m "not needs_debug_build and not spark and not campaign and not nightly" $(ARGS) $(or_none)
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults scripts/run_tests.sh \
-	    $(V)/bin/pytest -m "spark and not slow and not needs_debug_build" $(ARGS) $(or_none)
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults scripts/run_tests.sh \
-	    $(V)/bin/pytest $(TWO) -m needs_debug_build $(ARGS) $(or_none)
+	$(call passes,long and )
 
 # ARGS may leave a pass nothing to run, which is pytest's exit code 5.
 or_none = $(if $(ARGS),|| [ $$? -eq 5 ])
@@ -158,7 +174,7 @@ asan: $(V)/test.stamp build/site/asan/stamp
 	    RMQSTORE_SHORT=1 \
 	    ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:handle_sigbus=0:allow_user_segv_handler=1 \
 	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	    scripts/run_tests.sh $(V)/bin/pytest $(TWO) \
+	    $(V)/bin/pytest $(TWO) \
 	    -m "not interop and not slow and not spark and not pure" $(ARGS)
 
 # polars, which other tests import, does not load under it.
@@ -212,7 +228,7 @@ bench-serve: $(V)/test.stamp
 
 # A file's tests share a fixture of servers or compiled clients.
 serve-clients: $(V)/test.stamp
-	scripts/run_tests.sh $(V)/bin/pytest -n 2 --dist loadfile -m campaign $(ARGS) $(or_none)
+	$(V)/bin/pytest -n 2 --dist loadfile -m campaign $(ARGS) $(or_none)
 
 serve-nightly: $(V)/test.stamp
 	$(V)/bin/pytest -m nightly $(ARGS)

@@ -14,6 +14,7 @@ import pytest
 import rmqstore
 from crash import writer
 from rmqstore import _core
+from support.serving import wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.needs_debug_build]
 
@@ -132,7 +133,7 @@ def test_no_call_that_begins_after_a_failure_was_told_is_acknowledged(tmp_path, 
     threads = [threading.Thread(target=put_on) for _ in range(4)]
     for thread in threads:
         thread.start()
-    time.sleep(0.2)
+    wait_until(lambda: len(begun) >= len(threads))
     monkeypatch.setenv("RMQ_FAIL_AT", f"sync:1:{errno.EIO}+")
     for thread in threads:
         thread.join()

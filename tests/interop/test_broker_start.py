@@ -14,6 +14,8 @@ from interop.broker import Broker
 from interop.driver import SMALL
 from rmqstore import offline
 
+pytestmark = pytest.mark.long
+
 QUEUE = "consumequeue/orders/0"
 FIRST = f"{0:020d}"
 LAST_LOG = f"commitlog/{2 << 20:020d}"

@@ -21,6 +21,8 @@ from rmqstore.brokerfiles.consumerfilters import ConsumerFilterTable
 from support import oracle_ext
 from support.oracle_ext import is_address
 
+pytestmark = pytest.mark.long
+
 JAVA = {**SMALL, "enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 2000}
 OURS = StoreConfig(
     mapped_file_size_commit_log=1 << 20,

@@ -18,6 +18,8 @@ from interop.broker import Broker
 from rmqstore import _core
 from support.sql_texts import NAMES, Texts
 
+pytestmark = pytest.mark.long
+
 Count = Callable[[str, int], None]
 ROUNDS = int(os.environ.get("RMQSTORE_INTEROP_ROUNDS", "1"))
 PARSED = 6000 * ROUNDS  # texts, half of them broken ones

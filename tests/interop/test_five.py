@@ -214,6 +214,7 @@ def assert_checksum_counts(root: Path, unit: Unit) -> None:
             assert caught.value.offset == unit.physical_offset
 
 
+@pytest.mark.long
 def test_batch_queues_are_named(five: FiveDriver, tmp_path: Path, compared: Any) -> None:
     root = tmp_path / "store"
     assert five.open(root, SMALL, batch_topics=["batched"])["start"]
@@ -252,6 +253,7 @@ os.kill(os.getpid(), 9) if sys.argv[4] == "killed" else store.close()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("left", "crc"), [("closed", True), ("killed", False)])
 def test_the_way_up_and_back(
     five_driver: Callable[[], FiveDriver],

@@ -12,11 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import rmqstore
 from interop import compare
 from interop.broker import Broker, Consumed
 from interop.driver import SMALL
 from rmqstore.brokerfiles import fastjson
+
+pytestmark = pytest.mark.long
 
 GROUP = "handed-over"
 QUEUES = 3
@@ -75,7 +79,7 @@ def consume(broker: Broker, expected: int, bodies: Bodies) -> list[bytes]:
         return len(rows) >= expected
 
     until(enough, f"{expected} messages, got {len(rows)}")
-    time.sleep(0.3)
+    time.sleep(0.3)  # time for one too many
     rows += broker.consumer_stop(GROUP)
     assert all(row.topic == "orders" for row in rows)
     return bodies.of(rows)

@@ -15,6 +15,8 @@ from interop import checks
 from interop.driver import Driver
 from rmqstore import MessageStore, StoreConfig
 
+pytestmark = pytest.mark.long
+
 SIZES = {
     "mappedFileSizeCommitLog": 64 << 10,
     "mappedFileSizeConsumeQueue": 2000,

@@ -16,6 +16,8 @@ import rmqstore
 from interop.driver import Driver, Unit, copy
 from support.light_model import LightModel, named
 
+pytestmark = pytest.mark.long
+
 SIZES = {
     "mappedFileSizeCommitLog": 64 << 10,
     "mappedFileSizeConsumeQueue": 400,

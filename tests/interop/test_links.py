@@ -14,6 +14,8 @@ from interop.test_layouts import OURS, SIZES, ours_has, ours_puts, theirs_has, t
 from rmqstore import StoreConfig
 from support.stored_names import COUNT, write_log
 
+pytestmark = pytest.mark.long
+
 SITES = {
     "commitlog": ["commitlog"],
     "log files": ["commitlog/*"],

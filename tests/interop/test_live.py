@@ -22,6 +22,8 @@ import rmqstore
 from interop import checks, compare
 from interop.broker import Broker, Consumed, Loaded
 
+pytestmark = pytest.mark.long
+
 ROUNDS = int(os.environ.get("RMQSTORE_INTEROP_ROUNDS", "1"))
 LOAD_SECONDS = 8.0 * ROUNDS
 KEPT_MS = 1500  # what has not changed for so long is deleted

@@ -9,6 +9,8 @@ from rmqstore import StoreConfig, offline
 from support import damaged_store
 from support.queue_files import CLOSED, FILES, KILLED, PER_FILE, harm
 
+pytestmark = pytest.mark.long
+
 SIZES = {
     "mappedFileSizeCommitLog": 16384,
     "mappedFileSizeConsumeQueue": 20 * PER_FILE,

@@ -20,6 +20,8 @@ from interop import compare, traffic
 from interop.broker import Broker, Consumed, Loaded
 from interop.driver import DEFAULT, Driver, Unit, copy
 
+pytestmark = pytest.mark.long
+
 ROUNDS = int(os.environ.get("RMQSTORE_INTEROP_ROUNDS", "1"))
 SENDS = 1200
 LOAD = {"topics": ["orders", "load"], "queues": 4, "rate": 2000, "max_body": 600}

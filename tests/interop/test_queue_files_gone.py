@@ -12,6 +12,8 @@ import rmqstore
 from interop.driver import Driver, copy
 from support import damaged_store
 
+pytestmark = pytest.mark.long
+
 CONFIG = {
     "mappedFileSizeCommitLog": damaged_store.LOG_SIZE,
     "mappedFileSizeConsumeQueue": 400,

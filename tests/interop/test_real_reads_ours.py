@@ -376,6 +376,7 @@ def test_offsets_at_times(
             compared("1 offsets by time", len(asked))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("leave", ["shutdown", "kill"])
 def test_it_appends_and_ours_reads_on(
     leave: str,

@@ -27,10 +27,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import rmqstore
 from interop import checks, turns
 from interop.driver import Driver, Put, Unit, copy, host
 from interop.writers import java_hash
+
+pytestmark = pytest.mark.long
 
 TURNS = int(os.environ.get("RMQSTORE_TURNS", "20"))
 PATIENCE = 60  # seconds for any step of our child

@@ -18,7 +18,7 @@ from property.test_clock_steps import TOPIC, check_queue, consumed, records_of
 from support import oracle
 from support.scan_model import FIRST_TIME, HOUR
 
-pytestmark = pytest.mark.property
+pytestmark = [pytest.mark.property, pytest.mark.long]
 
 FILE_BYTES = 300 << 20
 CONFIG = rmqstore.StoreConfig(

@@ -60,7 +60,7 @@ def main():
     deadline = time.monotonic() + 30
     while len(got) < COUNT and time.monotonic() < deadline:
         time.sleep(0.05)
-    time.sleep(0.3)
+    time.sleep(0.3)  # time for one too many
     pushed.shutdown()
 
     puller = PullConsumer("cpp-pull")

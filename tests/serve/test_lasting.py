@@ -101,7 +101,7 @@ def test_the_queues_of_a_dead_orderly_consumer_are_taken_over(clients: JavaClien
         first.join(60)
         for number in range(12):
             store.put("turns", b"%d" % (number // 4 + 1), queue_id=number % 4)
-        time.sleep(2)
+        time.sleep(2)  # time for the second to be given what the dead one holds
         assert holders() == before
         assert second.is_alive()
         store.clock.advance(61)

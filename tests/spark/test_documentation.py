@@ -12,7 +12,7 @@ import pytest
 
 from support.documents import alike, masked
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 TESTS = Path(__file__).parents[1]
 DOCUMENT = TESTS.parent / "docs/spark.md"

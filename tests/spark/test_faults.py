@@ -13,7 +13,7 @@ import pytest
 
 from support.clusters import processes_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 FAULTS = int(os.environ.get("RMQSTORE_SPARK_FAULTS", "10"))
 SEED = int(os.environ.get("RMQSTORE_SPARK_SEED", random.randrange(1 << 32)))

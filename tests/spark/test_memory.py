@@ -11,7 +11,7 @@ import pytest
 import rmqstore
 from support.clusters import output_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 BODY_BYTES = 16 << 10
 AT_A_TIME = 4096

@@ -13,7 +13,7 @@ import rmqstore
 from rmqstore.spark import register, verify
 
 pytest.importorskip("pyspark")
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 CONFIG = rmqstore.StoreConfig.small()
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.clusters import output_of, spark_home
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 BOUND = 280.0  # seconds; a fifth of it on two idle cores
 HIDING = """

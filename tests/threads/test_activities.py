@@ -116,7 +116,7 @@ def test_an_idle_store_costs_nothing(tmp_path):
     with rmqstore.open(tmp_path / "store", "a", config=SMALL) as store:
         store.put_many("Topic1", [b"x" * 100] * 1000, keys=[f"k{i}" for i in range(1000)])
         store.flush()
-        time.sleep(1.2)
+        time.sleep(1.2)  # the last flush by interval is over
         busy, began = time.process_time(), time.monotonic()
         time.sleep(3)
         share = (time.process_time() - busy) / (time.monotonic() - began)

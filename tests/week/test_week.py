@@ -8,6 +8,8 @@ import pytest
 
 from week.run import Week
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.crash
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import rmqstore
 from rmqstore.spark.jobs.new_store import DestinationError
 from support import oracle, oracle_store, scan_model
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def compact(spark: Any, *arguments: Any, **options: Any) -> Any:

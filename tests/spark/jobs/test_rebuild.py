@@ -20,7 +20,7 @@ from rmqstore.spark.jobs.rebuild import configuration, settings_of
 from support import oracle, scan_model
 from support.file_contents import files_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 MODES = ["direct", "shuffle"]
 MESSAGES = int(os.environ.get("RMQSTORE_REBUILD_MESSAGES", "60000"))

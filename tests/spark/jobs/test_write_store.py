@@ -17,7 +17,7 @@ from rmqstore.spark.common.columns import SchemaError
 from rmqstore.spark.jobs.new_store import DestinationError
 from support import oracle_store
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 CONFIG = rmqstore.StoreConfig.small(
     mapped_file_size_commit_log=100_000,

@@ -68,7 +68,9 @@ def _of_a_dump(row: DumpRow) -> tuple[object, ...]:
     )
 
 
-@pytest.mark.parametrize("name", ["broker-clean", "broker-killed"])
+@pytest.mark.parametrize(
+    "name", ["broker-clean", pytest.param("broker-killed", marks=pytest.mark.long)]
+)
 def test_every_row_of_a_brokers_store(
     session: Any, broker_store: Callable[[str], BrokerStore], name: str
 ) -> None:
@@ -93,6 +95,7 @@ def test_every_row_of_a_brokers_store(
     assert all(row["uniq_key"] in some or set(row["keys"]) & set(some) for row in by_key)
 
 
+@pytest.mark.long
 def test_every_row_of_a_store_of_five(session: Any, five_store: FiveStore) -> None:
     """Long topics, and bodies compressed in every way, by each way to read."""
     wanted = {row.physical_offset: tuple(vars(row).values()) for row in five_store.dump}
@@ -138,6 +141,7 @@ CONDITIONS = [
 ]
 
 
+@pytest.mark.long
 def test_filters_of_sql_with_and_without_pushing_down(session: Any, tmp_path: Path) -> None:
     rng = random.Random(5)
     config = scan_model.config(rng)

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 
 import rmqstore
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 COUNT = 64_000
 KEPT = 50_000_000  # bytes of the log that are left: far behind what the first rows are of

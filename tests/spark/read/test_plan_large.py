@@ -13,7 +13,7 @@ import rmqstore
 from support.source_model import partitions_of, read_back
 from support.sparse_store import SparseStore
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SMALL = SparseStore(
     log_files=200,

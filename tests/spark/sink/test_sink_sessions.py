@@ -78,6 +78,7 @@ def test_all_columns(spark: SparkSession, tmp_path: Path) -> None:
     assert (bare["body"], bare["keys"], bare["flag"]) == (b"", [], 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("columns", "option", "error"),
     [
@@ -96,6 +97,7 @@ def test_what_is_refused_before_any_task(
     assert [path.name for path in tmp_path.iterdir()] == ["broker.conf"]
 
 
+@pytest.mark.long
 def test_a_locked_store(spark: SparkSession, tmp_path: Path) -> None:
     options = settings(tmp_path, locktimeout="200ms")
     save(frame(spark, "a"), options)
@@ -108,6 +110,7 @@ def test_a_locked_store(spark: SparkSession, tmp_path: Path) -> None:
     assert bodies(tmp_path) == ["a"]
 
 
+@pytest.mark.long
 def test_a_store_that_is_locked_at_the_commit(spark: SparkSession, tmp_path: Path) -> None:
     save(frame(spark, "a"), settings(tmp_path))
     options = settings(tmp_path, locktimeout="200ms", queryname="locked")
@@ -125,6 +128,7 @@ def test_a_store_that_is_locked_at_the_commit(spark: SparkSession, tmp_path: Pat
     assert bodies(tmp_path) == ["a", "b"]
 
 
+@pytest.mark.long
 def test_a_directory_of_other_files(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "thesis.txt").touch()
@@ -134,6 +138,7 @@ def test_a_directory_of_other_files(spark: SparkSession, tmp_path: Path) -> None
     assert [path.name for path in (tmp_path / "store").iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.long
 def test_a_row_that_no_store_takes(spark: SparkSession, tmp_path: Path) -> None:
     rows = frame(spark, "a", "b", "c").selectExpr("repeat(body, 70000) AS body")
     with pytest.raises(PySparkException, match="column 'body', row 0: the record takes") as raised:
@@ -180,6 +185,7 @@ def failing_once(flag: Path) -> type:
     return Source
 
 
+@pytest.mark.long
 def test_tasks_that_fail_after_they_have_staged(spark: SparkSession, tmp_path: Path) -> None:
     spark.dataSource.register(failing_once(tmp_path / "flag"))
     options = settings(tmp_path)
@@ -245,6 +251,7 @@ def counts_of_letters(spark: SparkSession, folder: Path) -> Any:
     return lines.groupBy("value").count().selectExpr("concat(value, '=', count) AS body")
 
 
+@pytest.mark.long
 def test_complete_mode(spark: SparkSession, tmp_path: Path) -> None:
     options = settings(tmp_path, allowoverwrite="true")
     counts = counts_of_letters(spark, tmp_path / "in")
@@ -264,6 +271,7 @@ def test_complete_mode(spark: SparkSession, tmp_path: Path) -> None:
     assert not [path.name for path in tmp_path.iterdir() if "making" in path.name]
 
 
+@pytest.mark.long
 def test_update_mode_through_each_batch(spark: SparkSession, tmp_path: Path) -> None:
     options = settings(tmp_path)
     append = batch_appender(options.pop("path"), "totals", **options)

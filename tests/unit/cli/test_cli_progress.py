@@ -144,7 +144,7 @@ def test_without_rich_nothing_is_shown(
     monkeypatch.setattr(module, "_AFTER_SECONDS", 0.0)
     monkeypatch.setitem(sys.modules, "rich", None)
     with Progress("working"):
-        time.sleep(0.1)
+        time.sleep(0.1)  # time to be shown
     assert terminal.getvalue() == ""
 
 

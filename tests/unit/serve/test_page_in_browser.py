@@ -17,7 +17,8 @@ from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat
 from support.stored_names import NAMES
 
-pytestmark = pytest.mark.pure  # the browser is no program for a preloaded sanitizer
+# The browser is no program for a preloaded sanitizer, and in CI it is installed first.
+pytestmark = [pytest.mark.pure, pytest.mark.long]
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 BODIES = "[...document.querySelectorAll('#messages .line + pre')].map((one) => one.textContent)"

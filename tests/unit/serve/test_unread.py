@@ -167,7 +167,7 @@ def test_look_ups_of_who_does_not_read(
         answer = other.ask(code, fields)
         assert (answer.code, answer.remark) == (0, None)
         assert bodies(answer) == [bytes(LARGE)]
-    time.sleep(0.2)
+    time.sleep(0.2)  # time for more than the bound
     assert unwritten(large) <= len(many) * (BUFFER + LARGE + 64 * KIB)
     assert all(bodies(one) == [bytes(LARGE)] for one in answers(asked))
     assert is_settled(large)
@@ -208,7 +208,7 @@ def test_long_answers_of_who_does_not_read(server: Server, monkeypatch: pytest.M
     wait_until(lambda: len(built) >= 3)
     with RemotingClient(server.address, source="127.0.0.2") as other:
         assert len(other.ask(7777).body) == MIB
-    time.sleep(0.2)
+    time.sleep(0.2)  # time for more than the bound
     assert len(built) <= 5
     assert unwritten(server) <= MOST
     assert all(len(one.body) == MIB for one in answers(zip(many, asked, strict=True)))

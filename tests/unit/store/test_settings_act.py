@@ -99,7 +99,7 @@ def test_flush_interval_commit_log(opened: Open) -> None:
 def test_flush_commit_log_least_pages(opened: Open) -> None:
     store = opened(flush_interval_commit_log=10, flush_commit_log_least_pages=20)
     store.put("t", b"x" * 10 * PAGE)
-    time.sleep(0.2)
+    time.sleep(0.2)  # some intervals, in which nothing is due
     assert store.stats()["flushed_position"] == 0
     store.put("t", b"x" * 15 * PAGE)
     assert comes(lambda: store.stats()["flushed_position"] > 0)
@@ -127,7 +127,7 @@ def test_flush_interval_consume_queue(opened: Open) -> None:
 def test_flush_consume_queue_least_pages(opened: Open) -> None:
     store = opened(flush_interval_consume_queue=10, flush_consume_queue_least_pages=3)
     store.put("t", b"x", queue_id=0)
-    time.sleep(0.2)
+    time.sleep(0.2)  # some intervals, in which nothing is due
     assert store.stats()["consume_queue_syncs"] == 0
     store.put_many("t", [b""] * (4 * PAGE // 20), queue_id=0)
     assert comes(lambda: store.stats()["consume_queue_syncs"])
