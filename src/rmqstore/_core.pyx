@@ -301,10 +301,5 @@ include "_native/python/part_units.pxi"
 include "_native/python/part_saved.pxi"
 include "_native/python/module_init.pxi"
 
-# fuzz: for the fault campaigns, in builds with faults. Uses all above.
-include "_native/fuzz/fuzz_input.pxi"
-include "_native/fuzz/fuzz_targets.pxi"
-include "_native/fuzz/fuzz_arrow.pxi"
-include "_native/fuzz/fuzz_filter.pxi"
-include "_native/fuzz/fuzz_frames.pxi"
-include "_native/fuzz/fuzz.pxi"
+# fuzz: for the fault campaigns; nothing in a release, see setup.py. Uses all above.
+include "fuzz.pxi"
