@@ -94,7 +94,7 @@ cdef int64_t recover_repair(
     completed = recover_complete_queues(store, failure)
     rc = min(completed, 0)
     if rc == 0:
-        rc = recover_queues(store, checkpoint, failure)
+        rc = recover_queues(store, checkpoint, atomic_get(&store.log.wrote), failure)
     if rc < 0:
         return rc
     # The digest does not cover every loss of a file.
