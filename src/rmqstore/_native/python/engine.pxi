@@ -355,7 +355,7 @@ cdef class Engine(ServiceEngine):
 
     def _log_wakeup(self):
         """A descriptor by which an event loop waits for the disk."""
-        return log_wakeup(self, False)
+        return log_wakeup(self, LOG_FLUSHED)
 
     def _set_failed(self, int number, path, str what):
         """Fail the store after a sync in Python failed with errno ``number``."""

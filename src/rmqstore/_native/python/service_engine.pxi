@@ -122,7 +122,7 @@ cdef class ServiceEngine(OpenStore):
 
     def _dispatch_wakeup(self):
         """A descriptor, readable once dispatch has reached the wanted position."""
-        return log_wakeup(self, True)
+        return log_wakeup(self, LOG_DISPATCHED)
 
     def _figures(self):
         """Counters of puts and gets, as a dict."""

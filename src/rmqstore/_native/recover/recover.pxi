@@ -104,7 +104,8 @@ cdef int64_t recover_repair(
         if rc < 0:
             return rc
     KILL_POINT("recover-after-queues")
-    key_start = recover_index(store, checkpoint, known, failure)
+    key_start = recover_index(
+        store, checkpoint, QUEUES_KNOWN if known else QUEUES_UNKNOWN, failure)
     if key_start < 0:
         return key_start
     KILL_POINT("recover-after-index")
