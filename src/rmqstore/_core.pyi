@@ -553,34 +553,6 @@ class ColumnBatch:
     def __len__(self) -> int: ...
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]: ...
 
-# ---- messages as text
-
-def json_lines(
-    messages: list[Message],
-    body: str,
-    *,
-    local: bool = False,
-    values: list[bytes | None] | None = None,
-    failed: list[tuple[Message, StoreError]] | None = None,
-) -> bytes: ...
-def csv_lines(
-    messages: list[Message],
-    body: str,
-    *,
-    local: bool = False,
-    failed: list[tuple[Message, StoreError]] | None = None,
-) -> bytes: ...
-def csv_heading(body: str) -> bytes: ...
-def format_lines(
-    messages: list[Message],
-    pieces: list[bytes | str],
-    body: str,
-    *,
-    local: bool = False,
-    values: list[bytes | None] | None = None,
-    failed: list[tuple[Message, StoreError]] | None = None,
-) -> bytes: ...
-
 # ---- the parts
 
 @final
