@@ -41,7 +41,7 @@ core = Extension(
     # Besides rebuilding when a part changes, this is what puts the parts into the sdist.
     depends=[
         "src/rmqstore/_core.pyx",
-        *sorted(glob("src/rmqstore/_native/**/*.px[di]", recursive=True)),
+        *sorted(glob("src/rmqstore/_*/**/*.px[di]", recursive=True)),
     ],
     define_macros=[("_GNU_SOURCE", None)],
     extra_compile_args=[*COMMON, *(["-Wall", "-Wextra"] if strict else []), *compile_args],
@@ -52,7 +52,12 @@ CythonOptions.warning_errors = strict
 setup(
     ext_modules=cythonize(
         [core],
-        include_path=["src"],
+        # The last one has the fuzz.pxi that _core.pyx includes.
+        include_path=[
+            "src",
+            "src/rmqstore",
+            f"src/rmqstore/_builds/{'release' if mode == 'release' else 'faults'}",
+        ],
         # The coverage plugin looks for the C beside the .pyx; all others keep the tree clean.
         build_dir=None if mode == "coverage" else f"build/cython-{mode}",
         # cythonize compares file times only and would take another mode's C for its own.

@@ -80,7 +80,8 @@ def main() -> int:
     ]
     bodies = c_bodies(generated)
     checked, unused = 0, []
-    sources = sorted((ROOT / "src/rmqstore").rglob("*.px[di]"))
+    core = ROOT / "src/rmqstore/_native"
+    sources = [path for path in sorted(core.rglob("*.px[di]")) if path.parent.name != "fuzz"]
     for path in [ROOT / "src/rmqstore/_core.pyx", *sources]:
         for function in functions(path.read_text(encoding="utf-8")):
             if not {"noexcept", "nogil"} <= set(function.tail.split()):

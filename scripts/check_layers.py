@@ -1,8 +1,9 @@
 """Check that the parts of the core use only what stands above them.
 
-``_core.pyx`` includes its parts layer by layer, a folder each.  A function, a struct, a constant or
-a class that a part names, be it called, the type of a field or an argument, must be defined in the
-part itself or in one that is included before it.  So there is no way back up, and no circle of
+``_core.pyx`` includes its parts layer by layer, a folder each; the last layer, ``fuzz``, is in
+builds with faults only, whose list of parts is a file of its own.  A function, a struct, a constant
+or a class that a part names, be it called, the type of a field or an argument, must be defined in
+the part itself or in one that is included before it.  So there is no way back up, and no circle of
 parts that call each other.  Python's modules have floors, a table in ``docs/architecture.md``: a
 module imports nothing from a floor above its own, for types neither, and modules do not import
 each other in a circle.  What begins with an underscore is used by its own object alone.
@@ -44,7 +45,8 @@ class Use(NamedTuple):
 def parts(source: Path) -> dict[str, str]:
     """Return the text of each part without comments and strings, in the order of the includes."""
     found = {}
-    for name in INCLUDE.findall((source / "_core.pyx").read_text()):
+    lists = (source / "_core.pyx", source / "_builds" / "faults" / "fuzz.pxi")
+    for name in INCLUDE.findall("".join(path.read_text() for path in lists)):
         text = (source / "_native" / f"{name}.pxi").read_text()
         found[name] = NOISE.sub(lambda m: "\n" * m.group().count("\n"), text)
     return found

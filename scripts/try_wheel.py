@@ -52,6 +52,8 @@ def main() -> None:
         command = [str(Path(sys.executable).with_name("rmqstore"))]
         subprocess.run([*command, "demo", str(Path(scratch, "demo"))], cwd=scratch, check=True)
         subprocess.run([sys.executable, "-m", "rmqstore", "info", str(path)], check=True)
+    campaigns = {name for name in dir(rmqstore._core) if name.startswith("_fuzz")}
+    assert not campaigns, f"in a release: {sorted(campaigns)}"
     print(f"try_wheel: rmqstore from {Path(rmqstore.__file__).parent} works")
 
 

@@ -587,34 +587,6 @@ class ColumnBatch:
     def __len__(self) -> int: ...
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]: ...
 
-# ---- messages as text
-
-def json_lines(
-    messages: list[Message],
-    body: str,
-    *,
-    local: bool = False,
-    values: list[bytes | None] | None = None,
-    failed: list[tuple[Message, StoreError]] | None = None,
-) -> bytes: ...
-def csv_lines(
-    messages: list[Message],
-    body: str,
-    *,
-    local: bool = False,
-    failed: list[tuple[Message, StoreError]] | None = None,
-) -> bytes: ...
-def csv_heading(body: str) -> bytes: ...
-def format_lines(
-    messages: list[Message],
-    pieces: list[bytes | str],
-    body: str,
-    *,
-    local: bool = False,
-    values: list[bytes | None] | None = None,
-    failed: list[tuple[Message, StoreError]] | None = None,
-) -> bytes: ...
-
 # ---- the parts
 
 @final
@@ -758,10 +730,8 @@ class RowInput: ...
 @final
 class PropertiesText: ...
 
-# ---- for the fault campaigns
+# ---- filters checked, and asked of one message
 
-def _fuzz(target: str, seeds: list[bytes], seed: int, first: int, count: int) -> int: ...
-def _fuzz_input(target: str, seeds: list[bytes], seed: int, number: int) -> bytes: ...
 def _check_filter(tags: str | None, sql: str | None) -> None: ...
 def _message_passes(message: Message, tags: str | None, sql: str | None) -> bool: ...
 def _sql_matches(sql: str, properties: bytes) -> bool: ...

@@ -32,6 +32,7 @@ CALLS = {
     "pread": (errno.EIO,),
     "pwrite": (errno.ENOSPC, errno.EIO),
     "unlink": (errno.EIO, errno.EROFS, errno.EACCES),
+    "rmdir": (errno.EIO, errno.EROFS, errno.EACCES),
     "rename": (errno.EIO, errno.ENOSPC, errno.EROFS),
     "linkat": (errno.ENOSPC, errno.EIO, errno.EROFS),
     "lock": (errno.EIO, errno.ENOLCK),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore import _core
 from rmqstore.base.times import INT64_MAX, parse_time
 from rmqstore.cli import render
 from rmqstore.cli.common import (
@@ -26,7 +25,15 @@ from rmqstore.cli.common import (
     zone_option,
 )
 from rmqstore.cli.failures import NOT_FOUND, CliError
-from rmqstore.cli.message_lines import Bodies, MessageLines, formatted, json_lines
+from rmqstore.cli.message_lines import (
+    BODY_MODES,
+    Bodies,
+    MessageLines,
+    csv_heading,
+    csv_lines,
+    formatted,
+    json_lines,
+)
 from rmqstore.cli.output import Column, Writer, resolve, write_bytes, writer_for
 from rmqstore.cli.place import message_of, refuse_place
 from rmqstore.cli.progress import Progress
@@ -47,7 +54,7 @@ def _shape_options(function: Any) -> Any:
     """Add the options for the form of a message."""
     body = click.option(
         "--body",
-        type=click.Choice(render.BODY_MODES),
+        type=click.Choice(BODY_MODES),
         default="auto",
         show_default=True,
         help="How bodies are written; auto: as text where they are UTF-8, else base64; in a table "
@@ -287,9 +294,9 @@ class _Show:
             )
         elif chosen == "csv":
             cells = "auto" if body == "json" else body
-            write_bytes(_core.csv_heading(cells))
+            write_bytes(csv_heading(cells))
             lines = self.bodies.noted(
-                lambda rows, failed: _core.csv_lines(rows, cells, local=local, failed=failed)
+                lambda rows, failed: csv_lines(rows, cells, local=local, failed=failed)
             )
         elif chosen == "jsonl":
             lines = self.bodies.noted(

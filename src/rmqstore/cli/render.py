@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import click
 from rmqstore.base.foreign import printable
 from rmqstore.base.times import format_millis
 from rmqstore.bodies import BODY_MARK
-from rmqstore.cli.message_lines import Bodies
+from rmqstore.cli.message_lines import FIELDS, Bodies, body_field
 from rmqstore.cli.output import Column
 from rmqstore.cli.table import print_fields, room
 from rmqstore.cli.text import plural
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from rmqstore._core import Message
 
 __all__ = [
-    "BODY_MODES",
     "FOUND_COLUMNS",
     "TABLE_COLUMNS",
     "as_row",
@@ -31,14 +29,6 @@ __all__ = [
     "print_message",
 ]
 
-BODY_MODES = ("auto", "utf8", "base64", "hex", "json", "none")
-
-# The columns of API and Arrow, in their order; times are ms in a Message.
-_FIELDS = (
-    "topic", "queue_id", "queue_offset", "physical_offset", "store_size", "msg_id", "uniq_key",
-    "tags", "keys", "properties", "body", "flag", "sys_flag", "born_timestamp", "store_timestamp",
-    "born_host", "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc",
-)  # fmt: skip
 _TRACE_BYTES = 1024  # of a trace message that a table's cell shows
 _TIMES = frozenset(("born_timestamp", "store_timestamp"))
 
@@ -63,18 +53,7 @@ FOUND_COLUMNS = (
 
 def body_text(body: bytes, mode: str) -> str:
     """Return the body as one text."""
-    if mode == "none":
-        return ""
-    if mode == "hex":
-        return body.hex()
-    if mode == "base64":
-        return base64.b64encode(body).decode("ascii")
-    if mode in ("auto", "json"):
-        try:
-            return body.decode("utf-8")
-        except UnicodeDecodeError:
-            return base64.b64encode(body).decode("ascii")
-    return body.decode("utf-8", "replace")
+    return "" if mode == "none" else body_field(body, mode)[1]
 
 
 def as_row(message: Message, body: str, bodies: Bodies) -> dict[str, Any]:
@@ -102,7 +81,7 @@ def as_row(message: Message, body: str, bodies: Bodies) -> dict[str, Any]:
 def print_message(message: Message, body: str, local: bool, bodies: Bodies) -> None:
     """Print all of one message for people: a field a line, the body last."""
     fields: list[tuple[str, str]] = []
-    for name in _FIELDS:
+    for name in FIELDS:
         value = getattr(message, name) if name != "body" else None
         if name in ("body", "properties") or value in (None, ()):
             continue

@@ -17,9 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import rmqstore
-from rmqstore import _core
 from rmqstore.cli import main
-from rmqstore.cli.message_lines import MessageLines
+from rmqstore.cli.message_lines import MessageLines, json_lines
 from rmqstore.config.store_config import StoreConfig
 from support.damaged_store import poke
 
@@ -108,7 +107,7 @@ def test_no_two_inflated_bodies_are_held_together() -> None:
 def test_messages_are_detached_while_they_are_written(tmp_path: Path) -> None:
     with rmqstore.open(tmp_path / "store", "a", config=StoreConfig.small()) as store:
         store.put_many("t", [b"%d" % number * 50 for number in range(2000)], queue_id=0)
-        wanted = _core.json_lines(list(store.scan()), "auto")
+        wanted = json_lines(list(store.scan()), "auto")
 
         def detach(messages: list[rmqstore.Message]) -> None:
             for message in messages:
@@ -118,7 +117,7 @@ def test_messages_are_detached_while_they_are_written(tmp_path: Path) -> None:
             messages = list(store.scan())
             thread = threading.Thread(target=detach, args=(list(messages),))
             thread.start()
-            shown = _core.json_lines(messages, "auto")
+            shown = json_lines(messages, "auto")
             messages.clear()
             thread.join()
             assert shown == wanted

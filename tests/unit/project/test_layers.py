@@ -29,6 +29,7 @@ def check(source: Path) -> tuple[int, str]:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     shutil.copytree(SOURCE / "_native", tmp_path / "_native")
+    shutil.copytree(SOURCE / "_builds", tmp_path / "_builds")
     shutil.copy(SOURCE / "_core.pyx", tmp_path)
     return tmp_path
 

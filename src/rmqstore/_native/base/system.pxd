@@ -268,6 +268,9 @@ cdef inline int64_t sys_remove_directory(int directory, const char *path) noexce
     cdef dirent *entry
     cdef int fd
     cdef int64_t rc = 0
+    cdef int number = FAULT("rmdir")
+    if number:
+        return -number
     if unlinkat(directory, path, AT_REMOVEDIR) == 0:
         return 0
     if errno != ENOTDIR or not sys_is_link(directory, path):
@@ -289,6 +292,12 @@ cdef inline int64_t sys_remove_directory(int directory, const char *path) noexce
     if rc == 0 and unlinkat(directory, path, 0) != 0:
         rc = -errno
     return rc
+
+
+cdef inline int64_t remove_if_empty(int directory, const char *path) noexcept nogil:
+    """As sys_remove_directory; 0 as well if it is missing or not empty."""
+    cdef int64_t rc = sys_remove_directory(directory, path)
+    return 0 if rc == -ENOENT or rc == -ENOTEMPTY else rc
 
 
 cdef inline int64_t sys_disk_use(int directory, int64_t *room) noexcept nogil:

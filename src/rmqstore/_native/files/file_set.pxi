@@ -210,9 +210,10 @@ cdef int64_t file_set_open_slot(FileSet *files, int64_t index) noexcept nogil:
             close(file.fd)
             file.fd = -1
     else:
-        mapped_file_view(
-            file, status.st_size, VIEW_OF_QUEUE if files.of_queue else VIEW_OF_LOG,
-            slot.opened >= OPENED_OFTEN)
+        if not files.of_queue:
+            mapped_file_view(file, status.st_size, VIEW_OF_LOG)
+        elif slot.opened >= OPENED_OFTEN or has_free_regions(VIEW_OF_QUEUE):
+            mapped_file_view(file, status.st_size, VIEW_OF_QUEUE)
         if files.of_queue and file.view.bytes != NULL:
             close(file.fd)                   # files may outnumber descriptors
             file.fd = E_NO_DESCRIPTOR

@@ -22,18 +22,17 @@ cdef enum:
     OPENED_OFTEN = 4             # opens of a queue's file for pread
 
 
-cdef void mapped_file_view(
-    MappedFile *file, int64_t length, int kind, bint often,
-) noexcept nogil:
-    """Map the first ``length`` bytes; without a mapping, all is read with pread.
+cdef inline bint has_free_regions(int kind) noexcept nogil:
+    """Whether regions that were not read often may come into use."""
+    return atomic_get(&regions_viewed[kind]) < REGIONS_MAX
 
-    ``often``: map a queue's file although none of its regions may be in use yet.
-    """
+
+cdef void mapped_file_view(MappedFile *file, int64_t length, int kind) noexcept nogil:
+    """Map the first ``length`` bytes; without a mapping, all is read with pread."""
     cdef FileView *view = &file.view
     cdef char *bytes = NULL
     length = min(length, file.size)
-    if length <= 0 or (kind == VIEW_OF_QUEUE and not often
-                       and atomic_get(&regions_viewed[kind]) >= REGIONS_MAX):
+    if length <= 0:
         return
     view.regions = <char *>calloc(<size_t>(length >> REGION_SHIFT) + 1, 1)
     if view.regions == NULL:

@@ -274,7 +274,7 @@ cdef int64_t fuzz_queue(Fuzz *fuzz) noexcept nogil:
     if units == 0:
         return FUZZ_REFUSED
     base = fuzz_place(fuzz, fuzz.data, fuzz.length)
-    queue = queue_new(NULL, 0, -1, file_size, True)
+    queue = queue_new(NULL, 0, -1, file_size, READ_WRITE)
     if queue == NULL:
         return fuzz_broke(fuzz, "no memory")
     memset(files, 0, sizeof(files))

@@ -332,7 +332,7 @@ cdef int64_t index_open_file(
     copy_text(index.name, INDEX_NAME_DIGITS + 1, name + 1 if name != NULL else path)
     rc = index_load_header(index)            # by pread: the mapped page may have no block yet
     if not writable:
-        mapped_file_view(index.file, size, VIEW_OF_INDEX, False)
+        mapped_file_view(index.file, size, VIEW_OF_INDEX)
     elif rc == 0:
         rc = mapped_file_map(index.file, root, path)
     if rc == 0 and writable:

@@ -133,7 +133,7 @@ cdef int64_t index_make_file(
         close(<int>fd)
     if rc >= 0:
         snprintf(path, FAILURE_PATH_BYTES, "%s/%s", directory, name)
-        rc = index_open_file(root, path, slot_num, entry_num, True, made)
+        rc = index_open_file(root, path, slot_num, entry_num, READ_WRITE, made)
         if rc == 0 and index_begin_zeroing(made[0]) < 0:
             index_close(made[0])
             rc = E_NO_MEMORY

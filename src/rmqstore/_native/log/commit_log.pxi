@@ -3,6 +3,7 @@
 # Source: store/CommitLog.java asyncPutMessage, asyncPutMessages, DefaultAppendMessageCallback
 
 cdef enum:
+    APPEND_EACH = 0              # one after the other, over as many files as needed
     APPEND_WHOLE = 1             # all messages or none, in one file, visible together
     APPEND_AT_ONCE = 2           # no waits or system calls: the caller has the GIL
     APPEND_QUIET = 4             # the caller dispatches the records: reput_here
@@ -12,6 +13,15 @@ cdef struct AppendResult:
     int64_t physical_offset
     int64_t queue_offset
     int64_t store_timestamp
+
+# Messages to append.
+cdef struct Append:
+    Encoded *messages
+    Queue **queues               # of each message; with APPEND_WHOLE one for all
+    AppendResult *appended       # of each message that is in the log
+    int64_t count
+    int64_t size                 # bytes of all, with APPEND_WHOLE
+    int64_t how                  # APPEND_...
 
 
 cdef inline int64_t log_room(Store *store, int64_t size, char **at) noexcept nogil:
@@ -80,16 +90,24 @@ cdef int64_t queue_make_room(Store *store, Queue *queue, int64_t stop) noexcept 
     return E_STALLED if lacks_space(rc) else 0
 
 
+cdef inline int64_t queue_room(
+    Store *store, Queue *queue, int64_t stop, int64_t how,
+) noexcept nogil:
+    """queue_make_room where there is none yet; E_BUSY with APPEND_AT_ONCE."""
+    if likely(stop <= queue.room):
+        return 0
+    if how & APPEND_AT_ONCE and not store.settings.log_only:
+        return E_BUSY
+    return queue_make_room(store, queue, stop)
+
+
 cdef int64_t multi_make_room(Store *store, const Multi *multi, int64_t how) noexcept nogil:
-    """As queue_make_room, for the next unit of each queue; E_BUSY with APPEND_AT_ONCE."""
-    cdef Queue *queue
+    """queue_room for the next unit of each queue."""
     cdef int64_t i
     cdef int64_t rc = 0
     for i in range(multi.count):
-        queue = multi.queues[i]
-        if rc == 0 and queue.next_offset >= queue.room:
-            rc = E_BUSY if how & APPEND_AT_ONCE and not store.settings.log_only \
-                else queue_make_room(store, queue, queue.next_offset + 1)
+        if rc == 0:
+            rc = queue_room(store, multi.queues[i], multi.queues[i].next_offset + 1, how)
     return rc
 
 
@@ -201,88 +219,100 @@ cdef inline void log_appended(Store *store, int64_t wrote, int64_t how) noexcept
         worker_call(&store.writer.worker)
 
 
+cdef inline int64_t append_room(
+    Store *store, Queue *queue, int64_t size, int64_t units, int64_t how, char **at,
+) noexcept nogil:
+    """Address of the next ``size`` bytes, with room for their units: 0, or the refusal."""
+    cdef int64_t rc = log_room(store, size, at)
+    if unlikely(rc != 0):
+        rc = E_BUSY if how & APPEND_AT_ONCE else log_make_room(store, size, at)
+    if rc == 0 and unlikely(atomic_get(&store.failed) != 0):
+        rc = E_FAILED
+    if rc == 0 and unlikely(atomic_get(&store.dispatch.stalled) != 0):
+        rc = E_STALLED
+    if rc == 0 and unlikely(atomic_get(&store.disk.refuses) != 0):
+        rc = E_BUSY if how & APPEND_AT_ONCE else disk_check(store)
+    return queue_room(store, queue, queue.next_offset + units, how) if rc == 0 else rc
+
+
+cdef inline int64_t append_together(
+    Store *store, const Append *append, int64_t first, int64_t count, int64_t now,
+) noexcept nogil:
+    """Append messages that become visible together: their bytes, or the reason for none.
+
+    Under the put lock.  A queue offset is used up only by a record that is in the log.
+    """
+    cdef Encoded *messages = &append.messages[first]
+    cdef AppendResult *appended = &append.appended[first]
+    cdef Queue *queue = append.queues[first]
+    cdef bint queued = encoded_is_queued(messages)
+    cdef int64_t units = count if append.how & APPEND_WHOLE else queued
+    cdef int64_t size = append.size if append.how & APPEND_WHOLE else messages.size
+    cdef int64_t start, physical_offset, rc, i
+    cdef char *at = NULL
+    if unlikely(messages.multi != NULL):
+        rc = multi_complete(store, messages)
+        if rc == 0:
+            rc = multi_make_room(store, <Multi *>messages.multi, append.how)
+        if rc < 0:
+            return rc
+        size = messages.size                 # a batch has no further queues
+    rc = append_room(store, queue, size, units, append.how, &at)
+    if unlikely(rc < 0):
+        return rc
+    start = physical_offset = atomic_peek(&store.log.wrote)
+    for i in range(count):
+        KILL_POINT("before-copy")
+        appended[i].physical_offset = physical_offset
+        appended[i].queue_offset = queue.next_offset + i if units else 0
+        appended[i].store_timestamp = now
+        record_write(at, &messages[i], physical_offset, appended[i].queue_offset, now)
+        at += messages[i].size
+        physical_offset += messages[i].size
+        KILL_POINT("mid-copy")
+    rc = log_written(store, store.writer.current, start, physical_offset - start)
+    if unlikely(rc < 0):
+        return rc
+    queue.next_offset += units
+    if unlikely(messages.multi != NULL) and queued:
+        multi_appended(store, <Multi *>messages.multi)
+    atomic_set(&store.log.wrote, physical_offset)
+    return physical_offset - start
+
+
 cdef inline int64_t log_append(
-    Store *store, Encoded *messages, Queue **queues, int64_t count, int64_t whole_size,
-    int64_t how, AppendResult *appended, int64_t *status,
+    Store *store, const Append *append, int64_t *status,
 ) noexcept nogil:
     """Append messages to their queues in order, over as many files as needed.
 
-    Returns the number of messages in the log; if less than ``count``, ``status`` has the reason:
-    with APPEND_AT_ONCE E_BUSY instead of waiting.  ``whole_size`` is the sum of the sizes with
-    APPEND_WHOLE.  A queue offset is used up only by a record that is in the log.
+    Returns the number of messages in the log; if less than all, ``status`` has the reason: with
+    APPEND_AT_ONCE E_BUSY instead of waiting.
     """
-    cdef char *at = NULL
-    cdef Queue *queue
-    cdef Encoded *message
-    cdef int64_t physical_offset, now, first, queued, size
+    cdef int64_t together = append.count if append.how & APPEND_WHOLE else 1
+    cdef int64_t now, wrote
     cdef int64_t done = 0
     cdef int64_t stored = 0      # bytes
     cdef int64_t rc = 0
-    if not how & APPEND_AT_ONCE:
+    if not append.how & APPEND_AT_ONCE:
         lock_take(&store.writer.put_lock)
     elif not lock_try(&store.writer.put_lock):
         status[0] = E_BUSY
         return 0
     now = max(store_millis(store), store.writer.last_store_timestamp)
-    first = physical_offset = atomic_peek(&store.log.wrote)
-    while done < count:
-        message = &messages[done]
-        queue = queues[done]
-        queued = encoded_is_queued(message)
-        if done == 0 or not how & APPEND_WHOLE:
-            if unlikely(message.multi != NULL):
-                rc = multi_complete(store, message)
-                if rc == 0:
-                    rc = multi_make_room(store, <Multi *>message.multi, how)
-                if rc < 0:
-                    break
-                whole_size = message.size    # a batch has no further queues
-            size = whole_size if how & APPEND_WHOLE else message.size
-            rc = log_room(store, size, &at)
-            if unlikely(rc != 0):
-                rc = E_BUSY if how & APPEND_AT_ONCE else log_make_room(store, size, &at)
-            if rc == 0 and unlikely(atomic_get(&store.failed) != 0):
-                rc = E_FAILED
-            if rc == 0 and unlikely(atomic_get(&store.dispatch.stalled) != 0):
-                rc = E_STALLED
-            if rc == 0 and unlikely(atomic_get(&store.disk.refuses) != 0):
-                rc = E_BUSY if how & APPEND_AT_ONCE else disk_check(store)
-            size = count if how & APPEND_WHOLE else queued
-            if rc == 0 and unlikely(queue.next_offset + size > queue.room):
-                rc = E_BUSY if how & APPEND_AT_ONCE and not store.settings.log_only \
-                    else queue_make_room(store, queue, queue.next_offset + size)
-            if unlikely(rc < 0):
-                break
-            first = physical_offset = atomic_peek(&store.log.wrote)
-        KILL_POINT("before-copy")
-        appended[done].physical_offset = physical_offset
-        appended[done].queue_offset = queue.next_offset + done if how & APPEND_WHOLE \
-            else queue.next_offset if queued else 0
-        appended[done].store_timestamp = now
-        record_write(at, message, physical_offset, appended[done].queue_offset, now)
-        at += message.size
-        physical_offset += message.size
-        done += 1
-        KILL_POINT("mid-copy")
-        if done < count and how & APPEND_WHOLE:
-            continue
-        rc = log_written(store, store.writer.current, first, physical_offset - first)
+    while done < append.count:
+        rc = append_together(store, append, done, together, now)
         if unlikely(rc < 0):
-            done = 0 if how & APPEND_WHOLE else done - 1
             break
-        queue.next_offset += count if how & APPEND_WHOLE else queued
-        if unlikely(message.multi != NULL) and queued:
-            multi_appended(store, <Multi *>message.multi)
-        stored += physical_offset - first
-        atomic_set(&store.log.wrote, physical_offset)
+        stored += rc
+        done += together
     if done:
         store.writer.last_store_timestamp = now
         count_put(&store.figures, done, stored)
-    physical_offset = atomic_peek(&store.log.wrote)
-    atomic_set_strict(&store.log.wrote, physical_offset)
+    wrote = atomic_peek(&store.log.wrote)
+    atomic_set_strict(&store.log.wrote, wrote)
     lock_give(&store.writer.put_lock)
-    status[0] = rc
+    status[0] = min(rc, 0)
     if likely(done > 0):
         KILL_POINT("after-append")
-        log_appended(store, physical_offset, how)
+        log_appended(store, wrote, append.how)
     return done

@@ -34,14 +34,23 @@ cdef int64_t multi_find_queue(
 
 
 cdef inline int64_t multi_place(
-    const Queue *queue, int64_t physical_offset, int64_t queue_offset, bint is_light,
+    const Queue *queue, int64_t physical_offset, int64_t queue_offset,
 ) noexcept nogil:
-    """Position of the unit of a record that names ``queue_offset``; -1: none now.
+    """Position of the unit of a record that names ``queue_offset``; -1: none now."""
+    if not topic_is_light(queue.topic):
+        return queue_offset
+    return light_place(queue, physical_offset, queue_offset)
+
+
+cdef inline int64_t light_place(
+    const Queue *queue, int64_t physical_offset, int64_t queue_offset,
+) noexcept nogil:
+    """multi_place in a light queue.
 
     The queue's first record is below that of a first unit behind it whose file is missing.
     """
     cdef int64_t end = atomic_peek(&queue.max_offset)
-    if queue_offset > 0 or end == 0 or not is_light \
+    if queue_offset > 0 or end == 0 \
             or physical_offset < queue.first_physical < INT64_MOST:
         return queue_offset
     return end if physical_offset >= atomic_peek(&queue.last_end) else -1
@@ -56,8 +65,7 @@ cdef int64_t multi_recover_unit(
     unit.physical_offset = record.physical_offset
     unit.size = record.size
     unit.tags_code = code
-    queue_offset = multi_place(
-        queue, record.physical_offset, queue_offset, topic_is_light(queue.topic))
+    queue_offset = multi_place(queue, record.physical_offset, queue_offset)
     if queue_offset < 0:
         return 0
     return recover_unit_at(store, queue, queue_offset, &unit, skipped)
@@ -82,8 +90,7 @@ cdef int64_t multi_write_unit(
     if likely(queue_append_unit(queue, queue_offset, record.physical_offset, record.size, code)):
         store.recovery.units_written += 1
         return 0
-    queue_offset = multi_place(
-        queue, record.physical_offset, queue_offset, topic_is_light(queue.topic))
+    queue_offset = multi_place(queue, record.physical_offset, queue_offset)
     if queue_offset < atomic_peek(&queue.max_offset):
         return 0
     if not offset_is_likely(queue, queue_offset, record.physical_offset):

@@ -72,10 +72,12 @@ cdef int64_t remove_topic_directory(Store *store, Topic *topic) noexcept nogil:
     cdef char path[FAILURE_PATH_BYTES]
     cdef int64_t rc
     snprintf(path, FAILURE_PATH_BYTES, "consumequeue_ext/%s", <char *>topic.name)
-    rc = sys_remove_directory(store.root, path)
+    rc = remove_if_empty(store.root, path)
+    if rc < 0:
+        return rc
     snprintf(path, FAILURE_PATH_BYTES, "consumequeue/%s", <char *>topic.name)
-    rc = sys_remove_directory(store.root, path)
-    if rc < 0 and rc != -ENOENT and rc != -ENOTEMPTY:
+    rc = remove_if_empty(store.root, path)
+    if rc < 0:
         return rc
     rc = sync_directory(store.root, "consumequeue")
     if rc == 0 or is_passing(rc):
@@ -109,6 +111,5 @@ cdef int64_t queue_delete(TopicTable *table, Queue *queue) noexcept nogil:
     atomic_set(&queue.files.wrote, 0)
     atomic_set(&queue.files.flushed, 0)
     if rc == 0:
-        rc = sys_remove_directory(queue.files.root, queue.files.directory)
-    rc = 0 if rc == -ENOENT or rc == -ENOTEMPTY else rc
+        rc = remove_if_empty(queue.files.root, queue.files.directory)
     return queue_ext_delete(queue) if rc == 0 else rc

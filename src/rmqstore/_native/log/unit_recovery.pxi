@@ -343,7 +343,7 @@ cdef int64_t derived_begin_earlier(
     return derived_copy(queue, derived, start, was)
 
 
-cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
+cdef int64_t recover_tail(Store *store, Queue *queue, int64_t end) noexcept nogil:
     """After the walk: keep units after the queue's end that belong to it nevertheless.
 
     Those are of multi-dispatch, from records of other queues, and a reader's of lost records.
@@ -353,7 +353,6 @@ cdef int64_t recover_tail(Store *store, Queue *queue) noexcept nogil:
     cdef Unit unit
     cdef int64_t at = atomic_peek(&queue.max_offset)
     cdef int64_t stop = queue_stop(queue, at)
-    cdef int64_t end = atomic_get(&store.log.wrote)
     cdef int64_t rc
     if stop < 0:
         return stop

@@ -343,7 +343,7 @@ cdef int64_t queue_put_run(
     for i in range(count):
         unit_read(units + i * UNIT_BYTES, &unit)
         if is_light:                         # the record's offsets may restart; the queue's do not
-            at = multi_place(queue, unit.physical_offset, first + i, True)
+            at = light_place(queue, unit.physical_offset, first + i)
             rc = recover_unit_at(NULL, queue, at, &unit, skipped) if at >= 0 else 0
         else:
             rc = recover_unit(NULL, queue, first + i, &unit, skipped)

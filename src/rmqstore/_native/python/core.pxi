@@ -188,11 +188,11 @@ cdef class Core(OpenStore):
 
     def log_wakeup(self):
         """A descriptor by which an event loop waits for the disk."""
-        return log_wakeup(self, False)
+        return log_wakeup(self, LOG_FLUSHED)
 
     def dispatch_wakeup(self):
         """A descriptor, readable once dispatch has reached the wanted position."""
-        return log_wakeup(self, True)
+        return log_wakeup(self, LOG_DISPATCHED)
 
     # Read
 

@@ -221,11 +221,10 @@ cdef class LogMove:
         queue.next_offset = first
         self.numbered = True
 
-    cdef int begin(self, Mover *mover, int64_t start, int64_t stop, bint check_crc) except -1:
+    cdef int begin(self, Mover *mover, int64_t start, int64_t stop) except -1:
         memset(mover, 0, sizeof(Mover))
         self.source.opened(READ_ONLY)
         cursor_init(&mover.cursor, self.store, start, stop)
-        mover.cursor.check_crc = check_crc
         mover.cursor.report_removed = True
         mover.table = &self.store.table
         mover.chosen = self.chosen
@@ -256,7 +255,8 @@ cdef class LogMove:
         cdef Mover mover
         cdef Measured found
         cdef int64_t rc
-        self.begin(&mover, start, stop, False)
+        self.begin(&mover, start, stop)
+        mover.cursor.check_crc = False
         with nogil:
             rc = move_measure(&mover, since, &found)
         self.end(&mover, rc)
@@ -272,7 +272,7 @@ cdef class LogMove:
         """
         cdef Mover mover
         cdef int64_t rc
-        self.begin(&mover, start, stop, True)
+        self.begin(&mover, start, stop)
         mover.fd = fd
         mover.file_start = file_start
         mover.position = position

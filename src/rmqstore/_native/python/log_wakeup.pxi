@@ -1,5 +1,10 @@
 # Wakeup of asyncio for the disk, and of consumers for messages: an eventfd, and the outcome.
 
+cdef enum:
+    LOG_FLUSHED
+    LOG_DISPATCHED
+
+
 @cython.final
 cdef class LogWakeup:
     """A descriptor that is readable once the log is flushed, or dispatched, up to the wanted
@@ -8,7 +13,7 @@ cdef class LogWakeup:
 
     cdef Store *store            # referenced, so that it outlives a close
     cdef Wakeup wakeup
-    cdef bint dispatched         # waits for dispatch, else for the disk
+    cdef int progress            # awaited: LOG_FLUSHED or LOG_DISPATCHED
     cdef str path
 
     def __cinit__(self):
@@ -51,7 +56,7 @@ cdef class LogWakeup:
         ended = (atomic_get_strict(&store.state) == STATE_CLOSED
                  or atomic_get_strict(&store.failed) != 0)
         flushed = atomic_get_strict(
-            &store.dispatch.dispatched if self.dispatched else &store.log.flushed)
+            &store.log.flushed if self.progress == LOG_FLUSHED else &store.dispatch.dispatched)
         return -1 if ended and flushed < wanted else flushed
 
     def error(self):
@@ -74,28 +79,28 @@ cdef class LogWakeup:
         log_wakeup_leave(self)
 
 
-cdef Wakeups *wakeups_of(Store *store, bint dispatched) noexcept nogil:
-    return &store.dispatch.wakeups if dispatched else &store.flush.wakeups
+cdef Wakeups *wakeups_of(Store *store, int progress) noexcept nogil:
+    return &store.flush.wakeups if progress == LOG_FLUSHED else &store.dispatch.wakeups
 
 
-cdef LogWakeup log_wakeup(OpenStore engine, bint dispatched):
+cdef LogWakeup log_wakeup(OpenStore engine, int progress):
     """A wakeup of a store opened for writing."""
     cdef LogWakeup made = LogWakeup.__new__(LogWakeup)
     cdef Store *store
     cdef int64_t rc
     made.path = engine._path
-    made.dispatched = dispatched
+    made.progress = progress
     store_writable(engine.store, engine._path)
     store = engine.store
     with nogil:
-        rc = wakeups_add(wakeups_of(store, dispatched), &made.wakeup)
+        rc = wakeups_add(wakeups_of(store, progress), &made.wakeup)
         if rc == 0:
             atomic_add(&store.references, 1)
         store_leave(store)
     if rc < 0:
         raise errors.PutError(
             f"{engine._path}: nothing would tell when it is there: no eventfd: {strerror(-rc)}"
-            if dispatched else
+            if progress == LOG_DISPATCHED else
             f"{engine._path}: nothing is stored, as nothing would tell when it is on the disk: "
             f"no eventfd: {strerror(-rc)}",
             status=types.PutStatus.SERVICE_NOT_AVAILABLE, errno=-rc)
@@ -111,7 +116,7 @@ cdef int log_wakeup_leave(LogWakeup self) except -1:
     # In a forked child the list and its lock are a copy that nothing uses.
     if store.fork_generation == fork_generation:
         with nogil:
-            wakeups_remove(wakeups_of(store, self.dispatched), &self.wakeup)
+            wakeups_remove(wakeups_of(store, self.progress), &self.wakeup)
             store_drop(store)
     close(self.wakeup.fd)
     self.wakeup.fd = -1

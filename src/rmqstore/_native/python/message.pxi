@@ -91,7 +91,7 @@ cdef class Message:
         self.unpin()
 
     cdef void unpin(self) noexcept:
-        """Release the bytes that a buffer, or a call without the GIL, has read."""
+        """Release the bytes that a buffer has read."""
         self.exports -= 1
         if self.exports == 0:
             slice_release(&self.pinned)

@@ -30,7 +30,7 @@ cdef class LogUnits:
         fd = openat(AT_FDCWD, fsencode(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         if fd < 0:
             raise errors.StoreNotFoundError(f"{self.path}: {strerror(errno)}")
-        walk.store = store_new(<int>fd, &settings, False)
+        walk.store = store_new(<int>fd, &settings, READ_ONLY)
         if walk.store == NULL:
             raise MemoryError()
         walk.start = start
@@ -254,7 +254,7 @@ def log_extent(path):
         raise errors.StoreNotFoundError(f"{text}: {strerror(errno)}")
     memset(&settings, 0, sizeof(Settings))
     memset(&failure, 0, sizeof(Failure))
-    store = store_new(<int>fd, &settings, False)
+    store = store_new(<int>fd, &settings, READ_ONLY)
     if store == NULL:
         raise MemoryError()
     with nogil:

@@ -229,6 +229,4 @@ cdef int64_t queue_ext_delete(Queue *queue) noexcept nogil:
     lock_give(&ext.files.lock)
     atomic_set(&ext.files.wrote, 0)
     atomic_set(&ext.files.flushed, 0)
-    if rc == 0:
-        rc = sys_remove_directory(queue.files.root, ext.files.directory)
-    return 0 if rc == -ENOENT or rc == -ENOTEMPTY else rc
+    return remove_if_empty(queue.files.root, ext.files.directory) if rc == 0 else rc

@@ -39,10 +39,7 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
         return rc
     lower_deletions(store, end)
     infer_deleted_topics(store, end)
-    # A recovery reads the log's end from its wrote position; set it while the queues are derived.
-    atomic_set(&store.log.wrote, end)
     rc = derive_queues(store, &checkpoint, end)
-    atomic_set(&store.log.wrote, 0)
     if rc >= 0:
         # A search along the records ends before the first damaged one behind the last unit,
         # and the one above was made before there were units.
@@ -109,7 +106,7 @@ cdef int64_t derive_queues(
     """From the watermark on if the queues match it, else from the log's first record."""
     cdef int64_t rc = list_queues(store)
     if rc == 0:
-        rc = recover_queues(store, checkpoint, NULL)
+        rc = recover_queues(store, checkpoint, end, NULL)
     if queues_lack(store, checkpoint) and rc == 1:   # the digest does not cover all of that
         rc = 0
     if rc == 1:
@@ -120,7 +117,7 @@ cdef int64_t derive_queues(
             rc = 0
     if rc == 0:
         rc = derive_from_first(store, end)
-    return derive_ends(store) if rc >= 0 else rc
+    return derive_ends(store, end) if rc >= 0 else rc
 
 
 cdef int64_t derive_from_first(Store *store, int64_t end) noexcept nogil:
@@ -231,26 +228,26 @@ cdef int64_t derive_multi(
     return min(rc, 0)
 
 
-cdef int64_t derive_ends(Store *store) noexcept nogil:
+cdef int64_t derive_ends(Store *store, int64_t end) noexcept nogil:
     """Publish the derived units, and each queue's beginning and end."""
     cdef Queue *queue = first_queue(&store.table)
     cdef int64_t rc
     while queue != NULL:
         rc = 0
         if not queue.unreadable:
-            rc = queue_note_unreadable(queue, derive_end(store, queue))
+            rc = queue_note_unreadable(queue, derive_end(store, queue, end))
         if rc < 0:
             return rc
         queue = next_queue(queue)
     return 0
 
 
-cdef int64_t derive_end(Store *store, Queue *queue) noexcept nogil:
+cdef int64_t derive_end(Store *store, Queue *queue, int64_t log_stop) noexcept nogil:
     cdef int64_t rc = 0
     cdef int64_t first = 0
     cdef int64_t end
     if not queue.deleted:
-        rc = recover_tail(store, queue)
+        rc = recover_tail(store, queue, log_stop)
     queue_forget_near(queue)
     if rc < 0:
         return rc

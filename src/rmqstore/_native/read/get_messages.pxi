@@ -72,6 +72,31 @@ cdef void got_clear(Got *got) noexcept nogil:
     got.count = 0
 
 
+# Outcome for a reader's unit that was read as empty.
+cdef enum:
+    UNIT_EMPTY                   # confirmed, and others follow
+    UNIT_THERE                   # written by now
+    UNIT_TAKEN_BACK              # with those after it
+
+# What follows a step of a read; a failure is a status.
+cdef enum:
+    READ_ON                      # the next unit
+    READ_AGAIN                   # the same unit, from its file
+    READ_STOPS                   # what was found is the result
+    READ_ENDED                   # the result, with its status and next offset, is complete
+
+# A read of a queue.
+cdef struct Reading:
+    Store *store
+    Queue *queue
+    MessageFilter *filter
+    Got *got                     # the result so far
+    MappedFile *near             # the log file read last
+    int64_t at                   # queue offset of the next unit
+    int64_t max_messages
+    int64_t max_bytes
+
+
 cdef int64_t get_messages(
     Store *store, Queue *queue, int64_t offset, int64_t max_messages, int64_t max_bytes,
     MessageFilter *filter, Got *got,
@@ -81,144 +106,175 @@ cdef int64_t get_messages(
     ``queue`` NULL is an unknown queue.  With ``got.paused`` set, the result is one of fewer
     units; another call with the same arguments goes on.
     """
-    cdef MappedFile *near = NULL
-    cdef int64_t rc = get_each(
-        store, &near, queue, offset, max_messages, max_bytes, filter, got)
-    mapped_file_release(near)
+    cdef Reading reading = Reading(
+        store, queue, filter, got, NULL, offset, max_messages, max_bytes)
+    cdef int64_t rc = read_begin(&reading)
+    if rc == READ_ON:
+        rc = read_units(&reading)
+    mapped_file_release(reading.near)
     mapped_file_release(got.ext_near)
     got.ext_near = NULL
-    return rc
+    return min(rc, 0)
 
 
-cdef int64_t get_each(
-    Store *store, MappedFile **near, Queue *queue, int64_t offset, int64_t max_messages,
-    int64_t max_bytes, MessageFilter *filter, Got *got,
-) noexcept nogil:
-    """As get_messages; ``near``: the last log file read, released by the caller."""
-    cdef Slice units
-    cdef Unit unit
-    cdef Found found
-    cdef int64_t at, rc, i
-    cdef int64_t n = 0
+cdef int64_t read_begin(Reading *reading) noexcept nogil:
+    """Find the queue's bounds, and where the search begins and stops."""
+    cdef Got *got = reading.got
+    cdef int64_t rc
+    reading.filter.work = 0
     if got.paused:
         got.paused = False
         got.status = GET_FOUND
-        at = got.next_offset
-    else:
-        rc = queue_bounds(store, queue, offset + max_messages, got)
-        if rc < 0 or got.status != GET_FOUND:
-            return rc
-        if not get_offset_inside(offset, got):
-            return 0
-        at = offset
-        got.stop = INT64_MOST
-        if filter.active:
-            got.stop = offset + max(FILTER_SCAN_BYTES, 20 * max_messages) // UNIT_BYTES
-    filter.work = 0
-    while at < got.stop and got.count < max_messages and not got.paused:
-        if at >= got.max_offset and not queue_has_grown(store, queue, got):
+        reading.at = got.next_offset
+        return READ_ON
+    rc = queue_bounds(reading.store, reading.queue, reading.at + reading.max_messages, got)
+    if rc < 0:
+        return rc
+    if got.status != GET_FOUND or not get_offset_inside(reading.at, got):
+        return READ_ENDED
+    got.stop = INT64_MOST
+    if reading.filter.active:
+        got.stop = reading.at + max(FILTER_SCAN_BYTES, 20 * reading.max_messages) // UNIT_BYTES
+    return READ_ON
+
+
+cdef int64_t read_units(Reading *reading) noexcept nogil:
+    """Read units and their records up to a limit: 0 or a status."""
+    cdef Got *got = reading.got
+    cdef Slice units
+    cdef int64_t count
+    cdef int64_t rc = READ_ON
+    while reading.at < got.stop and got.count < reading.max_messages and not got.paused:
+        if reading.at >= got.max_offset \
+                and not queue_has_grown(reading.store, reading.queue, got):
             break
-        n = min(min(got.stop, got.max_offset) - at, <int64_t>GET_UNITS)
-        if not filter.active:
-            n = min(n, max_messages - got.count)
-        n = queue_units(queue, at, n, &units)
-        if n <= 0:
-            slice_release(&units)
-            if n < 0 and n != E_REMOVED and n != E_NOT_FOUND:
-                return n
-            if get_removed(store, queue, at, got):
-                return 0
-            if got.count:
-                break
-            if queue_file_is_missing(queue, at):
-                got.unit_is_bad = True
-                got.bad_offset = at * UNIT_BYTES
-                got.field = FIELD_MISSING
-                return E_CORRUPT
-            got.status = GET_OFFSET_FOUND_NULL
-            got.next_offset = got.max_offset
-            return 0
-        for i in range(n):
-            if got.count >= max_messages or got.paused:
-                break
-            unit_read(units.data + i * UNIT_BYTES, &unit)
-            # An empty one's code says nothing.
-            if unit.size > 0 and not unit_passes(
-                    &filter.tags, queue, &got.ext_near, unit.tags_code):
-                at += 1
-                continue
-            if got.count and got.bytes + unit.size > max_bytes:
-                max_messages = got.count     # ends both loops
-                break
-            if unit.size <= 0 and not store.writable:
-                rc = queue_ends_at(store, queue, at, got.max_offset)
-                if rc == UNIT_THERE:
-                    break                    # and read again
-                if rc == UNIT_TAKEN_BACK:
-                    slice_release(&units)
-                    get_ends_at(at, got)
-                    return 0
-            rc = queue_record_near(store, near, queue, at, &unit, &found, &got.field)
-            if unlikely(rc < 0) and not store.writable and unit_changes(
-                    store, queue, at, &unit, rc, got.field):
-                break                        # and is read again
-            if (rc == E_REMOVED or rc == E_NOT_FOUND) and not got.removed:
-                if get_removed(store, queue, at, got):
-                    slice_release(&units)
-                    return 0
-                got.removed = True
-                break                        # its file was created or made again just now
-            if (rc == E_REMOVED or rc == E_NOT_FOUND) and not unit_is_blank(&unit) \
-                    and log_lacks(store, unit.physical_offset):
-                got.field = FIELD_MISSING
-                rc = E_CORRUPT
-            if rc == E_NOT_FOUND and not unit_is_inside(store, &unit):
-                got.field = FIELD_UNIT
-                rc = E_CORRUPT
-            if rc == E_REMOVED or rc == E_NOT_FOUND:
-                at += 1
-                continue
-            if rc < 0:
-                got.unit_is_bad = rc == E_CORRUPT and got.field == FIELD_UNIT
-                got.bad_offset = at * UNIT_BYTES if got.unit_is_bad else unit.physical_offset
-                if slice_lost(&units) < 0:   # the unit itself was lost
-                    rc = E_LOST
-                slice_release(&units)
-                return rc
-            if not filter.active or filter_passes(filter, found.slice.data, &found.record):
-                got.bytes += found.record.size
-                rc = got_add(got, &found)
-                if rc < 0:
-                    slice_release(&found.slice)
-                    slice_release(&units)
-                    return rc
-            else:
-                slice_release(&found.slice)
-            at += 1
-            got.paused = filter.work >= FILTER_WORK
-        rc = slice_lost(&units)
+        count = read_run(reading, &units, &rc)
+        if count:
+            rc = read_records(reading, &units, count)
+            if rc != READ_ENDED and slice_lost(&units) < 0:
+                rc = E_LOST
         slice_release(&units)
-        if rc < 0:
+        if rc == READ_STOPS:
+            break
+        if rc == READ_ENDED or rc < 0:
             return rc
-    if at >= got.max_offset:                 # else a full page would seem to be the last
-        queue_has_grown(store, queue, got)
-    got.next_offset = at
+    if reading.at >= got.max_offset:         # else a full page would seem to be the last
+        queue_has_grown(reading.store, reading.queue, got)
+    got.next_offset = reading.at
     if got.count == 0:
         got.status = GET_MESSAGE_WAS_REMOVING if got.removed else GET_NO_MATCHED_MESSAGE
     return 0
+
+
+cdef int64_t read_run(Reading *reading, Slice *units, int64_t *rc) noexcept nogil:
+    """The number of the next units in a slice to release; at 0 ``rc`` has the reason."""
+    cdef Got *got = reading.got
+    cdef int64_t count = min(min(got.stop, got.max_offset) - reading.at, <int64_t>GET_UNITS)
+    if not reading.filter.active:
+        count = min(count, reading.max_messages - got.count)
+    count = queue_units(reading.queue, reading.at, count, units)
+    if likely(count > 0):
+        return count
+    rc[0] = READ_ENDED
+    if count < 0 and count != E_REMOVED and count != E_NOT_FOUND:
+        rc[0] = count
+    elif get_removed(reading.store, reading.queue, reading.at, got):
+        return 0
+    elif got.count:
+        rc[0] = READ_STOPS
+    elif queue_file_is_missing(reading.queue, reading.at):
+        got.unit_is_bad = True
+        got.bad_offset = reading.at * UNIT_BYTES
+        got.field = FIELD_MISSING
+        rc[0] = E_CORRUPT
+    else:
+        got.status = GET_OFFSET_FOUND_NULL
+        got.next_offset = got.max_offset
+    return 0
+
+
+cdef inline int64_t read_records(
+    Reading *reading, const Slice *units, int64_t count,
+) noexcept nogil:
+    """Read the records of units up to a limit."""
+    cdef Got *got = reading.got
+    cdef Unit unit
+    cdef int64_t i, rc
+    for i in range(count):
+        if got.count >= reading.max_messages or got.paused:
+            break
+        unit_read(units.data + i * UNIT_BYTES, &unit)
+        # An empty one's code says nothing.
+        if unit.size <= 0 or unit_passes(
+                &reading.filter.tags, reading.queue, &got.ext_near, unit.tags_code):
+            rc = read_record(reading, &unit)
+            if rc != READ_ON:
+                return rc
+        reading.at += 1
+    return READ_ON
+
+
+cdef inline int64_t read_record(Reading *reading, const Unit *unit) noexcept nogil:
+    """Read the record of the unit at ``reading.at``, and add it if it passes the filter."""
+    cdef Store *store = reading.store
+    cdef Got *got = reading.got
+    cdef Found found
+    cdef int64_t rc
+    if got.count and got.bytes + unit.size > reading.max_bytes:
+        return READ_STOPS
+    if unit.size <= 0 and not store.writable:
+        rc = queue_ends_at(store, reading.queue, reading.at, got.max_offset)
+        if rc == UNIT_THERE:
+            return READ_AGAIN
+        if rc == UNIT_TAKEN_BACK:
+            get_ends_at(reading.at, got)
+            return READ_ENDED
+    rc = queue_record_near(
+        store, &reading.near, reading.queue, reading.at, unit, &found, &got.field)
+    if unlikely(rc < 0):
+        return read_refused(reading, unit, rc)
+    if reading.filter.active \
+            and not filter_passes(reading.filter, found.slice.data, &found.record):
+        slice_release(&found.slice)
+    else:
+        got.bytes += found.record.size
+        rc = got_add(got, &found)
+        if rc < 0:
+            slice_release(&found.slice)
+            return rc
+    got.paused = reading.filter.work >= FILTER_WORK
+    return READ_ON
+
+
+cdef int64_t read_refused(Reading *reading, const Unit *unit, int64_t rc) noexcept nogil:
+    """What follows a unit whose record cannot be read for the reason ``rc``."""
+    cdef Store *store = reading.store
+    cdef Queue *queue = reading.queue
+    cdef Got *got = reading.got
+    if not store.writable and unit_changes(store, queue, reading.at, unit, rc, got.field):
+        return READ_AGAIN
+    if rc == E_REMOVED or rc == E_NOT_FOUND:
+        if not got.removed:
+            if get_removed(store, queue, reading.at, got):
+                return READ_ENDED
+            got.removed = True
+            return READ_AGAIN                # its file was created or made again just now
+        if not unit_is_blank(unit) and log_lacks(store, unit.physical_offset):
+            got.field = FIELD_MISSING
+        elif rc == E_NOT_FOUND and not unit_is_inside(store, unit):
+            got.field = FIELD_UNIT
+        else:
+            return READ_ON
+        rc = E_CORRUPT
+    got.unit_is_bad = rc == E_CORRUPT and got.field == FIELD_UNIT
+    got.bad_offset = reading.at * UNIT_BYTES if got.unit_is_bad else unit.physical_offset
+    return rc
 
 
 cdef bint queue_file_is_missing(Queue *queue, int64_t queue_offset) noexcept nogil:
     """Whether the file there is missing between two others."""
     cdef int64_t byte = queue_offset * UNIT_BYTES
     return file_set_start(&queue.files) <= byte and file_set_next_start(&queue.files, byte) > 0
-
-
-# Outcome for a reader's unit that was read as empty.
-cdef enum:
-    UNIT_EMPTY                   # confirmed, and others follow
-    UNIT_THERE                   # written by now
-    UNIT_TAKEN_BACK              # with those after it
 
 
 cdef int64_t queue_ends_at(

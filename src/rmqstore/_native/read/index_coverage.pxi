@@ -6,13 +6,18 @@ cdef bint index_is_usable(Store *store, IndexFile *index) noexcept nogil:
     return state != INDEX_BROKEN and (store.writable or state != INDEX_UNCHECKED)
 
 
-cdef bint index_has_all(IndexFile *index, bint newest) noexcept nogil:
-    """Whether a file still has all the keys that were entered in it.
+cdef inline bint newest_has_all(IndexFile *index) noexcept nogil:
+    """Whether the newest file still has all the keys that were entered in it."""
+    return atomic_get(&index.state) != INDEX_PATCHED
 
-    An older file that is not full lost its last keys in a power cut.  A recovery enters them in a
+
+cdef bint older_has_all(IndexFile *index) noexcept nogil:
+    """As newest_has_all, for a file with a newer one.
+
+    One that is not full lost its last keys in a power cut.  A recovery enters them in a
     file between it and the next, if there is a name between theirs.
     """
-    return atomic_get(&index.state) != INDEX_PATCHED and (newest or index_is_full(index))
+    return newest_has_all(index) and index_is_full(index)
 
 
 cdef void index_set_broken(IndexSet *indexes, IndexFile *index) noexcept nogil:
@@ -129,7 +134,7 @@ cdef int64_t index_covered(Store *store, Offsets *ranges) noexcept nogil:
         start = atomic_get(&index.begin_phy_offset)
         stop = atomic_get(&index.end_phy_offset)
         rc = atomic_get(&index.count)
-        whole = index_has_all(index, i == 0)
+        whole = older_has_all(index) if i > 0 else newest_has_all(index)
         index_close(index)
         if rc <= 1:
             joined = joined and whole

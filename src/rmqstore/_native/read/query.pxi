@@ -65,115 +65,150 @@ cdef int64_t query_head(Store *store) noexcept nogil:
     return atomic_get(&store.dispatch.dispatched)
 
 
+# What is known, above the part that a search comes to, of the keys of its records.
+cdef enum:
+    KEYS_UNKNOWN                 # no index file has been used yet
+    KEYS_ENTERED                 # from ``begins`` on, the newer file has them
+    KEYS_LOST                    # the files below the newer one have no good part
+
+# A search for a key, from the end of the log downwards: the index files, newest first, and the
+# parts of the log between them.
+cdef struct KeySearch:
+    Store *store
+    const KeyQuery *query
+    Got *got                     # records found, and damage
+    Offsets *hits                # offsets found
+    int64_t until                # log offset from which all has been searched
+    int64_t begins               # the first offset in the newer file's entries; -1: none
+    int64_t above                # KEYS_...
+
+
 cdef int64_t query_run(
     Store *store, const KeyQuery *query, Got *got, Offsets *hits,
 ) noexcept nogil:
     """Collect all hits, newest first, into ``got`` (records) or ``hits`` (offsets)."""
-    cdef int64_t rc, newer
-    cdef int64_t i = 0
+    cdef KeySearch search = KeySearch(store, query, got, hits, 0, -1, KEYS_UNKNOWN)
     cdef IndexFile *index
-    cdef int64_t stop
-    cdef int64_t begins = -1                 # the first offset in the newer file's entries
-    cdef bint named = False                  # a newer file with entries was used
-    cdef bint lost = False                   # files after it have no good part
-    cdef bint whole
+    cdef int64_t i = 0
+    cdef int64_t rc = query_wait(store)
+    search.until = query.head if query.head > 0 else query_head(store)
+    while rc == 0:
+        index = index_set_hold(&store.indexes, i) if store.indexes.enabled else NULL
+        if index != NULL and not index_is_usable(store, index):
+            search.above = KEYS_LOST
+        else:
+            rc = search_file(&search, index, i)
+        index_close(index)
+        if index == NULL or search_has_enough(&search):
+            break
+        i += 1
+    return min(rc, 0)
+
+
+cdef inline bint search_has_enough(const KeySearch *search) noexcept nogil:
+    return search.got.count + search.hits.count - search.query.hits_before \
+        >= search.query.max_num
+
+
+cdef int64_t query_wait(Store *store) noexcept nogil:
+    """Wait for earlier puts, or as a reader look for what came since: 0 or a status."""
     if store.writable:
         # Do not wait for records that cannot become visible: a failed store can still be read.
         wait_for_earlier_puts(store)
-    else:
-        if monotonic_ns() - atomic_get(&store.indexes.listed_at) > REFRESH_AFTER_NS:
-            log_refresh(store)
-            index_set_list(&store.indexes, NULL)
-        rc = index_set_ready(store)
-        if rc < 0:
-            return rc
-    # From the end of the log downwards: ranges between two files are searched themselves.
-    newer = query.head if query.head > 0 else query_head(store)
-    while True:
-        index = index_set_hold(&store.indexes, i) if store.indexes.enabled else NULL
-        if index != NULL and not index_is_usable(store, index):
-            index_close(index)
-            i += 1
-            lost = True
-            continue
-        stop = log_first(store)
-        whole = False
-        if index != NULL:
-            if index.file.base == NULL:
-                index_load_header(index)
-            whole = named and index_has_all(index, False)
-            if atomic_get(&index.count) > 1:
-                stop = atomic_get(&index.end_phy_offset)
-                log_refresh_for(store, stop)
-            else:
-                stop = newer
-        rc = 0
-        if newer == begins and (lost or (index != NULL and not whole)):
-            newer += 1                       # lost keys may be of the record that continues there
-        if i == 0 and store.indexes.enabled and atomic_get(&store.indexes.dispatched) > stop:
-            stop = atomic_get(&store.indexes.dispatched)
-        if not query.index_only and stop < newer:
-            rc = query_log(store, query, stop, newer, whole and not lost, begins, got, hits)
-        if rc == 0 and index != NULL and atomic_get(&index.count) > 1:
-            rc = query_index(store, query, index, got, hits)
-            newer = atomic_get(&index.begin_phy_offset)
-            begins = newer
-            named = True
-            lost = False
-            if rc == E_CORRUPT and atomic_get(&index.state) == INDEX_BROKEN:
-                newer = stop + 1             # searched itself, including the record at its end
-                begins = -1
-                lost = True
-                rc = 0
-        elif index != NULL:
-            lost = True                      # or empty
-        index_close(index)
-        if rc != 0 or index == NULL or got.count + hits.count - query.hits_before >= query.max_num:
-            return min(rc, 0)
-        i += 1
+        return 0
+    if monotonic_ns() - atomic_get(&store.indexes.listed_at) > REFRESH_AFTER_NS:
+        log_refresh(store)
+        index_set_list(&store.indexes, NULL)
+    return min(index_set_ready(store), 0)
 
 
-cdef int64_t query_add(
-    Store *store, const KeyQuery *query, Found *found, Got *got, Offsets *hits,
-) noexcept nogil:
-    """Add a hit unless it equals the one before: 1 if there are enough."""
-    cdef int64_t rc
+cdef int64_t search_file(KeySearch *search, IndexFile *index, int64_t i) noexcept nogil:
+    """Search the log down to the entries of index file ``i``, and then these.
+
+    NULL is the log's beginning.  0, 1 if there are enough hits, or the failure.
+    """
+    cdef Store *store = search.store
+    cdef int64_t stop = log_first(store)
+    cdef int64_t rc = 0
+    cdef bint has_entries = False
+    cdef bint whole = False                  # it has all keys of its last record
+    if index != NULL:
+        if index.file.base == NULL:
+            index_load_header(index)
+        has_entries = atomic_get(&index.count) > 1
+        whole = search.above == KEYS_ENTERED and older_has_all(index)
+        stop = search.until
+        if has_entries:
+            stop = atomic_get(&index.end_phy_offset)
+            log_refresh_for(store, stop)
+    if search.until == search.begins and (
+            search.above == KEYS_LOST or (index != NULL and not whole)):
+        search.until += 1                    # lost keys may be of the record that continues there
+    if i == 0 and store.indexes.enabled:
+        stop = max(stop, atomic_get(&store.indexes.dispatched))
+    if not search.query.index_only and stop < search.until:
+        rc = search_log(search, stop, whole)
+    if rc == 0 and has_entries:
+        return search_entries(search, index, stop)
+    search.above = KEYS_LOST
+    return rc
+
+
+cdef int64_t search_entries(KeySearch *search, IndexFile *index, int64_t stop) noexcept nogil:
+    """Search an index file, whose entries end at the log offset ``stop``; as search_file."""
+    cdef int64_t rc = search_index(search, index)
+    search.until = search.begins = atomic_get(&index.begin_phy_offset)
+    search.above = KEYS_ENTERED
+    if rc == E_CORRUPT and atomic_get(&index.state) == INDEX_BROKEN:
+        search.until = stop + 1              # searched itself, including the record at its end
+        search.begins = -1
+        search.above = KEYS_LOST
+        return 0
+    return rc
+
+
+cdef int64_t search_add(KeySearch *search, Found *found) noexcept nogil:
+    """Take a hit, unless it equals the one before: 1 if there are enough, 0 or a status."""
+    cdef Got *got = search.got
     cdef int64_t offset = found.record.physical_offset
-    if is_left_out(store, found.slice.data, &found.record):
+    if is_left_out(search.store, found.slice.data, &found.record):
         slice_release(&found.slice)
         return 0
-    if query.records:
-        if got.count > query.hits_before \
-                and got.items[got.count - 1].record.physical_offset <= offset:
-            slice_release(&found.slice)
-            return 0
-        rc = got_add(got, found)
-        if rc < 0:
-            slice_release(&found.slice)
-            return rc
-        return 1 if got.count - query.hits_before >= query.max_num else 0
-    slice_release(&found.slice)
-    if hits.count > query.hits_before and hits.items[hits.count - 1] <= offset:
+    if not search.query.records:
+        slice_release(&found.slice)
+        return search_add_offset(search, offset)
+    if got.count > search.query.hits_before \
+            and got.items[got.count - 1].record.physical_offset <= offset:
+        slice_release(&found.slice)
         return 0
-    rc = offsets_add(hits, offset)
-    if rc < 0:
-        return rc
-    return 1 if hits.count - query.hits_before >= query.max_num else 0
+    if got_add(got, found) < 0:
+        slice_release(&found.slice)
+        return E_NO_MEMORY
+    return search_has_enough(search)
 
 
-cdef int64_t query_index(
-    Store *store, const KeyQuery *query, IndexFile *index, Got *got, Offsets *hits,
-) noexcept nogil:
+cdef int64_t search_add_offset(KeySearch *search, int64_t offset) noexcept nogil:
+    """As search_add, where offsets are wanted."""
+    cdef Offsets *hits = search.hits
+    if hits.count > search.query.hits_before and hits.items[hits.count - 1] <= offset:
+        return 0
+    if offsets_add(hits, offset) < 0:
+        return E_NO_MEMORY
+    return search_has_enough(search)
+
+
+cdef int64_t search_index(KeySearch *search, IndexFile *index) noexcept nogil:
     """Collect the hits of one index file: 0, 1 if there are enough, or the failure.
 
     The records' own times decide: those of entries and header are rounded, and clamped or
     contradictory where a clock went back.
     """
+    cdef Store *store = search.store
+    cdef const KeyQuery *query = search.query
     cdef Offsets candidates
-    cdef Found found
     cdef MappedFile *near = NULL
     cdef const int64_t *offsets
-    cdef int64_t i, rc, field, count
+    cdef int64_t i, rc, count
     memset(&candidates, 0, sizeof(Offsets))
     if index == query.walked and atomic_get(&index.end_phy_offset) == query.walked_end:
         rc = 0
@@ -186,40 +221,42 @@ cdef int64_t query_index(
             candidates.count = 0
         offsets = candidates.items
         count = candidates.count
-    i = 0
-    while rc == 0 and i < count:
-        if not query.records:
-            rc = hit_in_place(store, &near, offsets[i], query, hits)
-            if rc != HIT_UNKNOWN:
-                i += 1
-                continue
-        rc = log_record_near(store, &near, offsets[i], 0, &found, &field)
-        i += 1
-        if (rc == E_REMOVED or rc == E_NOT_FOUND) and log_lacks(store, offsets[i - 1]):
-            field = FIELD_MISSING
-            rc = E_CORRUPT
-        if rc == E_CORRUPT:
-            got.field = field
-            got.bad_offset = offsets[i - 1]
-            if not candidate_is_stale(store, got.bad_offset):
-                break
-            rc = 0
-            continue
-        if rc <= 0:
-            rc = 0 if rc == E_REMOVED or rc == E_NOT_FOUND else rc
-            continue
-        if record_has_key(found.slice.data, &found.record, query):
-            rc = query_add(store, query, &found, got, hits)
-        else:
-            slice_release(&found.slice)
-            rc = 0
+    for i in range(count):
+        if rc != 0:
+            break
+        rc = HIT_UNKNOWN if query.records else hit_in_place(search, &near, offsets[i])
+        if rc == HIT_UNKNOWN:
+            rc = search_candidate(search, &near, offsets[i])
     mapped_file_release(near)
     free(candidates.items)
     return rc
 
 
+cdef int64_t search_candidate(
+    KeySearch *search, MappedFile **near, int64_t offset,
+) noexcept nogil:
+    """Take the record of an index entry if it has the key: 1 if there are enough, 0 or a status."""
+    cdef Store *store = search.store
+    cdef Found found
+    cdef int64_t field
+    cdef int64_t rc = log_record_near(store, near, offset, 0, &found, &field)
+    if rc > 0:
+        if record_has_key(found.slice.data, &found.record, search.query):
+            return search_add(search, &found)
+        slice_release(&found.slice)
+        return 0
+    if (rc == E_REMOVED or rc == E_NOT_FOUND) and log_lacks(store, offset):
+        field = FIELD_MISSING
+        rc = E_CORRUPT
+    if rc == E_CORRUPT:
+        search.got.field = field
+        search.got.bad_offset = offset
+        return 0 if candidate_is_stale(store, offset) else E_CORRUPT
+    return 0 if rc == E_REMOVED or rc == E_NOT_FOUND else rc
+
+
 cdef int64_t hit_in_place(
-    Store *store, MappedFile **near, int64_t offset, const KeyQuery *query, Offsets *hits,
+    KeySearch *search, MappedFile **near, int64_t offset,
 ) noexcept nogil:
     """Add the offset of a record with the key, without a copy of the record.
 
@@ -230,6 +267,7 @@ cdef int64_t hit_in_place(
     cdef int64_t field
     cdef int64_t room = 0
     cdef bint hit
+    cdef Store *store = search.store
     cdef const char *data = NULL
     if store.recovery.damage_count == 0 or store.writable:
         data = record_mapped(store, near, offset, &room)
@@ -237,14 +275,10 @@ cdef int64_t hit_in_place(
             or data[record.size - 1] == 0 \
             or record_check(data, &record, offset, CHECK_CRC) != FIELD_NONE:
         return HIT_UNKNOWN
-    hit = record_has_key(data, &record, query)
+    hit = record_has_key(data, &record, search.query)
     if mapped_record_changed(near[0], data, &record):
         return HIT_UNKNOWN
-    if not hit or (hits.count > query.hits_before and hits.items[hits.count - 1] <= offset):
-        return 0
-    if offsets_add(hits, offset) < 0:
-        return E_NO_MEMORY
-    return 1 if hits.count - query.hits_before >= query.max_num else 0
+    return search_add_offset(search, offset) if hit else 0
 
 
 cdef bint candidate_is_stale(Store *store, int64_t offset) noexcept nogil:
@@ -293,73 +327,86 @@ cdef bint lies_inside_record(Store *store, int64_t offset) noexcept nogil:
     return at > offset
 
 
-cdef int64_t query_log(
-    Store *store, const KeyQuery *query, int64_t start, int64_t stop, bint named, int64_t begins,
-    Got *got, Offsets *hits,
-) noexcept nogil:
-    """Collect the hits in a part of the log that no index file covers, newest first.
+cdef int64_t search_log(KeySearch *search, int64_t start, bint whole) noexcept nogil:
+    """Collect the hits from ``start`` to ``search.until``, where no index file has the keys.
 
-    ``named``: the record at ``start`` is in the index with all its keys.  Otherwise it is read each
-    time: an owner may still be entering its keys, or no index precedes it.
-    ``begins``: the record with the first entries after the part, -1 for none: if the part has
-    keys, a file is missing that may have had some of that record's keys too.
+    Newest first.  ``whole``: the record at ``start`` is in the index with all its keys.  Otherwise
+    it is read each time: an owner may still be entering its keys, or no index precedes it.
     """
+    cdef Store *store = search.store
     cdef Offsets found_at
-    cdef Found found
-    cdef int64_t field
     cdef int64_t rc = 0
     cdef int64_t rest = start
     cdef int64_t keyless
     memset(&found_at, 0, sizeof(Offsets))
-    if not named:
-        rc = log_record(store, start, 0, &found, &field)
+    if not whole:
+        rc = note_hit(search, start, &found_at)
         if rc > 0:
             rest = start + rc
-            rc = 0
-            if record_has_key(found.slice.data, &found.record, query):
-                rc = offsets_add(&found_at, start)
-            slice_release(&found.slice)
         elif rc != E_NO_MEMORY:              # the walk will meet it again
             rc = 0
-    keyless = keyless_until(&store.keyless, rest + named)
-    if keyless > rest + named:
+    keyless = keyless_until(&store.keyless, rest + whole)
+    if keyless > rest + whole:
         rest = keyless
-    if rc == 0 and rest < stop:
-        rc = query_walk(store, query, rest, stop, start if named else -1, begins, got, &found_at)
-        if rc > 0 and begins >= 0 and log_record(store, begins, 0, &found, &field) > 0:
-            if record_has_key(found.slice.data, &found.record, query):
-                rc = offsets_add(&found_at, begins)
-            slice_release(&found.slice)
-        rc = min(rc, 0)
+    if rc >= 0:
+        rc = 0
+        if rest < search.until:
+            rc = search_walk(search, rest, start if whole else -1, &found_at)
+    # If the part has keys, a file is missing that may have had some of that record's keys too.
+    if rc > 0 and search.begins >= 0 and note_hit(search, search.begins, &found_at) == E_NO_MEMORY:
+        rc = E_NO_MEMORY
+    rc = min(rc, 0)
     while rc == 0 and found_at.count > 0:
         found_at.count -= 1
-        rc = log_record(store, found_at.items[found_at.count], 0, &found, &field)
-        if rc > 0:
-            rc = query_add(store, query, &found, got, hits)
-        elif rc == E_CORRUPT and not_recovered(store, found_at.items[found_at.count]):
-            rc = 0
-        elif rc == E_CORRUPT:
-            got.field = field
-            got.bad_offset = found_at.items[found_at.count]
+        rc = search_found(search, found_at.items[found_at.count])
     free(found_at.items)
     return rc
 
 
-cdef int64_t query_walk(
-    Store *store, const KeyQuery *query, int64_t start, int64_t stop, int64_t named,
-    int64_t begins, Got *got, Offsets *found_at,
+cdef int64_t note_hit(KeySearch *search, int64_t offset, Offsets *found_at) noexcept nogil:
+    """Note a record that has the key; its size, or a status if it cannot be read."""
+    cdef Found found
+    cdef int64_t field
+    cdef int64_t rc = log_record(search.store, offset, 0, &found, &field)
+    if rc > 0:
+        if record_has_key(found.slice.data, &found.record, search.query) \
+                and offsets_add(found_at, offset) < 0:
+            rc = E_NO_MEMORY
+        slice_release(&found.slice)
+    return rc
+
+
+cdef int64_t search_found(KeySearch *search, int64_t offset) noexcept nogil:
+    """Take a record that has the key: 1 if there are enough, 0 or a status."""
+    cdef Found found
+    cdef int64_t field
+    cdef int64_t rc = log_record(search.store, offset, 0, &found, &field)
+    if rc > 0:
+        return search_add(search, &found)
+    if rc == E_CORRUPT and not_recovered(search.store, offset):
+        return 0
+    if rc == E_CORRUPT:
+        search.got.field = field
+        search.got.bad_offset = offset
+    return rc
+
+
+cdef int64_t search_walk(
+    KeySearch *search, int64_t start, int64_t known, Offsets *found_at,
 ) noexcept nogil:
-    """Search a part of the log, oldest first: 1 if it has any keys, 0 or a status.
+    """Search from ``start`` to ``search.until``, oldest first: 1 if it has any keys, 0 or a status.
 
     The first damage that may hide the key is noted in ``got``, unless opening reported it.
-    A part without keys is noted.  ``named``: the offset of a record that is in the index and does
+    A part without keys is noted.  ``known``: the offset of a record that is in the index and does
     not count, -1 for none.
     """
+    cdef Store *store = search.store
     cdef Cursor cursor
     cdef Record record
     cdef const char *data
-    cdef int64_t rc, bad, field
-    cdef int64_t until = start               # read up to there
+    cdef int64_t rc
+    cdef int64_t stop = search.until
+    cdef int64_t read_to = start
     cdef bint keyed = False
     cursor_init(&cursor, store, start, stop)
     cursor.check_crc = False                 # hits are checked when they are read
@@ -367,32 +414,39 @@ cdef int64_t query_walk(
     while True:
         rc = cursor_next(&cursor, &record, &data)
         if rc == E_CORRUPT:
-            keyed = keyed or begins >= 0     # damaged bytes may have had keys
-            bad = cursor.at
-            field = cursor.field
-            rc = cursor_resync(&cursor)
-            if rc > 0 and got.passed_over == 0 and not store.view.owned_elsewhere \
-                    and not is_reported_damage(&store.recovery, bad):
-                got.passed_over = bad + 1
-                got.passed_field = field
+            keyed = keyed or search.begins >= 0      # damaged bytes may have had keys
+            rc = walk_past_damage(search, &cursor)
             if rc > 0:
                 continue
         if rc <= 0:
             break
-        until = cursor.at
-        if not keyed and record.physical_offset != named:
+        read_to = cursor.at
+        if not keyed and record.physical_offset != known:
             keyed = record_is_keyed(data, &record)
-        if record_has_key(data, &record, query):
+        if record_has_key(data, &record, search.query):
             rc = offsets_add(found_at, record.physical_offset)
             if rc < 0:
                 break
     # Unreadable bytes may become readable: an owner is writing them, or just made their file.
-    if cursor.at >= stop or (begins >= 0 and stop <= file_set_stop(&store.log)):
-        until = stop
+    if cursor.at >= stop or (search.begins >= 0 and stop <= file_set_stop(&store.log)):
+        read_to = stop
     cursor_close(&cursor)
     if rc == 0 and not keyed:
-        note_keyless(&store.keyless, start + (start == named), until)
+        note_keyless(&store.keyless, start + (start == known), read_to)
     return keyed if rc == 0 else rc
+
+
+cdef int64_t walk_past_damage(KeySearch *search, Cursor *cursor) noexcept nogil:
+    """Go on at the next record, and note the first damage: cursor_resync's result."""
+    cdef Store *store = search.store
+    cdef int64_t bad = cursor.at
+    cdef int64_t field = cursor.field
+    cdef int64_t rc = cursor_resync(cursor)
+    if rc > 0 and search.got.passed_over == 0 and not store.view.owned_elsewhere \
+            and not is_reported_damage(&store.recovery, bad):
+        search.got.passed_over = bad + 1
+        search.got.passed_field = field
+    return rc
 
 
 cdef bint record_is_keyed(const char *data, const Record *record) noexcept nogil:

@@ -94,7 +94,7 @@ cdef int64_t recover_repair(
     completed = recover_complete_queues(store, failure)
     rc = min(completed, 0)
     if rc == 0:
-        rc = recover_queues(store, checkpoint, failure)
+        rc = recover_queues(store, checkpoint, atomic_get(&store.log.wrote), failure)
     if rc < 0:
         return rc
     # The digest does not cover every loss of a file.
@@ -104,7 +104,8 @@ cdef int64_t recover_repair(
         if rc < 0:
             return rc
     KILL_POINT("recover-after-queues")
-    key_start = recover_index(store, checkpoint, known, failure)
+    key_start = recover_index(
+        store, checkpoint, QUEUES_KNOWN if known else QUEUES_UNKNOWN, failure)
     if key_start < 0:
         return key_start
     KILL_POINT("recover-after-index")

@@ -24,8 +24,14 @@ cdef int64_t recover_size_index(
     return rc
 
 
+# Whether the queues match the watermark.
+cdef enum:
+    QUEUES_UNKNOWN
+    QUEUES_KNOWN
+
+
 cdef int64_t recover_index(
-    Store *store, const Checkpoint *checkpoint, bint queues_known, Failure *failure,
+    Store *store, const Checkpoint *checkpoint, int queues, Failure *failure,
 ) noexcept nogil:
     """Open the index files and repair them; the log offset from which keys must be dispatched.
 
@@ -34,7 +40,7 @@ cdef int64_t recover_index(
     cdef int64_t rc
     if not store.indexes.enabled:
         return atomic_get(&store.log.wrote)
-    rc = recover_index_files(store, checkpoint, queues_known, failure)
+    rc = recover_index_files(store, checkpoint, queues, failure)
     if not lacks_space(rc):
         return rc
     failure.status = 0
@@ -66,7 +72,7 @@ cdef int64_t index_set_resume(Store *store) noexcept nogil:
         return -ENOSPC
     memset(&checkpoint, 0, sizeof(Checkpoint))
     memset(&failure, 0, sizeof(Failure))
-    rc = recover_index_files(store, &checkpoint, False, &failure)
+    rc = recover_index_files(store, &checkpoint, QUEUES_UNKNOWN, &failure)
     if lacks_space(rc):
         index_set_wait(indexes)
         # The work so far may have taken long: the whole log was read.
@@ -78,7 +84,7 @@ cdef int64_t index_set_resume(Store *store) noexcept nogil:
 
 
 cdef int64_t recover_index_files(
-    Store *store, const Checkpoint *checkpoint, bint queues_known, Failure *failure,
+    Store *store, const Checkpoint *checkpoint, int queues, Failure *failure,
 ) noexcept nogil:
     """As recover_index, or -ENOSPC."""
     cdef IndexSet *indexes = &store.indexes
@@ -89,7 +95,7 @@ cdef int64_t recover_index_files(
     rc = index_set_list(indexes, failure)
     if rc < 0:
         return rc
-    vouched = queues_known and checkpoint.mark.clean and store.recovery.clean \
+    vouched = queues == QUEUES_KNOWN and checkpoint.mark.clean and store.recovery.clean \
         and not store.recovery.full and index_is_vouched(indexes, &checkpoint.mark)
     small = end - log_first(store) <= COMPARED_LOG
     compare_from = 0                         # the whole log is, or soon will be, in the page cache

@@ -5,7 +5,7 @@
 #         store/DefaultMessageStore.java loadConsumeQueue
 
 cdef int64_t recover_queues(
-    Store *store, const Checkpoint *checkpoint, Failure *failure,
+    Store *store, const Checkpoint *checkpoint, int64_t end, Failure *failure,
 ) noexcept nogil:
     """Set every queue's end after the units that need no second check, where dispatch goes on.
 
@@ -21,7 +21,7 @@ cdef int64_t recover_queues(
         and store.recovery.clean else UNITS_CHECKED, failure)
     if rc < 0:
         return rc
-    if not checkpoint.mark.valid or store.recovery.full or mark > atomic_get(&store.log.wrote):
+    if not checkpoint.mark.valid or store.recovery.full or mark > end:
         return 0
     rc = queues_digest(store, mark, &digest, &queues)
     if rc < 0:
@@ -202,7 +202,7 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
     if queue.files.count == 0:
         queue.next_offset = 0
         return 0
-    given = recover_tail(store, queue)
+    given = recover_tail(store, queue, atomic_get(&store.log.wrote))
     if given < 0:
         return given
     stop = atomic_get(&queue.max_offset) * UNIT_BYTES

@@ -254,9 +254,10 @@ cdef int64_t run_append_from(
     Store *store, SendRun *run, int64_t done, int64_t how, int64_t *status,
 ) noexcept nogil:
     """Append the run's messages from ``done`` on; the number then in the log."""
-    return done + log_append(
-        store, run.messages + done, run.queues + done, run.count - done,
-        run.size if how & APPEND_WHOLE else 0, how, run.appended + done, status)
+    cdef Append append = Append(
+        run.messages + done, run.queues + done, run.appended + done, run.count - done, run.size,
+        how)
+    return done + log_append(store, &append, status)
 
 
 cdef int64_t send_answer(

@@ -80,7 +80,7 @@ cdef int take_values(
     """As ``take_array``, with lists of strings if the argument may be keys; or maps of strings."""
     cdef const char *code = schema.format if schema.release != NULL else NULL
     if code != NULL and accept & CONTENT_MAPS:
-        return take_map(column, schema, array, True)
+        return take_map(column, schema, array, MAP_OF_CALLER)
     if code != NULL and code[0] == c'+' and accept & CONTENT_KEYS:
         if code[1] in (c'l', c'L') and code[2] == 0:
             column.content = CONTENT_TEXT

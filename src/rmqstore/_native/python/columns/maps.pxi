@@ -29,18 +29,18 @@ cdef enum:
     MAP_BAD
     MAP_NO_MEMORY
 
+    MAP_OF_CALLER                # properties that a put is given
+    MAP_OF_RECORD                # all properties of a record
+
 
 cdef bint is_named(const ArrowSchema *schema, const char *name) noexcept nogil:
     return schema != NULL and schema.name != NULL and strcmp(schema.name, name) == 0
 
 
 cdef int take_map(
-    ColumnInput column, const ArrowSchema *schema, const ArrowArray *array, bint own,
+    ColumnInput column, const ArrowSchema *schema, const ArrowArray *array, int properties,
 ) except -1:
-    """Take maps of strings, or lists of structs of ``key`` and ``value``, as some producers do.
-
-    ``own``: the caller's own properties, not all of a record's.
-    """
+    """Take maps of strings, or lists of structs of ``key`` and ``value``, as some producers do."""
     cdef const char *code = schema.format
     cdef const ArrowSchema *entry
     cdef const uint8_t *validity = NULL
@@ -77,7 +77,7 @@ cdef int take_map(
     take_array(names, schema_child(entry, 0), &part, CONTENT_TEXT)
     take_slice(column, array_child(&entries, 1), entries.offset, entries.length, &part)
     take_array(values, schema_child(entry, 1), &part, CONTENT_TEXT)
-    return encode_maps(column, names, values, bounds, validity, array.offset, own)
+    return encode_maps(column, names, values, bounds, validity, array.offset, properties)
 
 
 cdef int encode_map(
@@ -130,7 +130,7 @@ cdef int check_own_map(
 
 cdef int encode_maps(
     ColumnInput column, ColumnInput names, ColumnInput values, const int64_t *bounds,
-    const uint8_t *validity, int64_t validity_offset, bint own,
+    const uint8_t *validity, int64_t validity_offset, int properties,
 ) except -1:
     """Make this a column of properties strings."""
     cdef PropertiesText out = PropertiesText()
@@ -144,7 +144,7 @@ cdef int encode_maps(
         spans[row].length = -1
         if validity != NULL and not arrow_bit(validity, validity_offset + row):
             continue
-        if own:
+        if properties == MAP_OF_CALLER:
             check_own_map(column, row, &names.view, &values.view, bounds[row], bounds[row + 1])
         problem = encode_map(&names.view, &values.view, bounds[row], bounds[row + 1], &out.text)
         spans[row].length = out.text.length - <int64_t>spans[row].data

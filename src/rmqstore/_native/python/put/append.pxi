@@ -113,13 +113,15 @@ cdef int64_t append_rows(
     cdef int64_t done = 0
     cdef int64_t part, stored, i
     cdef Limits limits = limits_of(store)
+    cdef Append append = Append(chunk.messages, chunk.queues, chunk.appended, 0, 0, APPEND_EACH)
     while done < rows.count and status[0] == 0:
         part = min(CHUNK_ROWS, rows.count - done)
         status[0] = chunk_fill(store, &limits, rows, done, part, chunk)
         if status[0] < 0:
             chunk_drop_multi(chunk)
             break
-        stored = log_append(store, chunk.messages, chunk.queues, part, 0, 0, chunk.appended, status)
+        append.count = part
+        stored = log_append(store, &append, status)
         for i in range(stored):
             appended.physical_offset[i] = chunk.appended[i].physical_offset
             appended.queue_offset[i] = chunk.appended[i].queue_offset
@@ -215,10 +217,7 @@ cdef PutManyResult finish_rows(OpenStore engine, PutManyResult result, int64_t s
     raise error
 
 
-cdef int append_one(
-    OpenStore engine, Encoded *messages, Queue **queues, int64_t count, int64_t size,
-    AppendResult *appended, bint wait, PutResult result,
-) except -1:
+cdef int append_one(OpenStore engine, Append *append, bint wait, PutResult result) except -1:
     """Append a message, or a batch as a whole, and with synchronous flush wait for the disk."""
     cdef Store *store = engine.store
     cdef int64_t status = E_BUSY
@@ -226,25 +225,26 @@ cdef int append_one(
     cdef int64_t took
     cdef int64_t started = 0     # start of a wait; 0: its record has the time
     # An uncontended lock, a small copy and no system call: faster than releasing the GIL.
-    if size <= SMALL_BODY:
-        done = log_append(store, messages, queues, count, size, APPEND_WHOLE | APPEND_AT_ONCE,
-                          appended, &status)
+    if append.size <= SMALL_BODY:
+        append.how = APPEND_WHOLE | APPEND_AT_ONCE
+        done = log_append(store, append, &status)
     if done == 0 and status == E_BUSY:
         started = coarse_ns()
+        append.how = APPEND_WHOLE
         with nogil:
-            done = log_append(store, messages, queues, count, size, APPEND_WHOLE, appended, &status)
+            done = log_append(store, append, &status)
     if done == 0:
         atomic_add(&store.figures.put_failed, 1)
         raise write_error(store, engine._path, status)
-    if unlikely(messages[0].multi != NULL):  # complete only now
-        size = messages[0].size
-    result.appended = appended[0]
-    result.stop = result.appended.physical_offset + size
-    result._queue_id = queues[0].id
-    result._count = count
+    if unlikely(append.messages[0].multi != NULL):   # complete only now
+        append.size = append.messages[0].size
+    result.appended = append.appended[0]
+    result.stop = result.appended.physical_offset + append.size
+    result._queue_id = append.queues[0].id
+    result._count = append.count
     memcpy(result.host, store.settings.store_host, HOST_V6_BYTES)
     result.v6 = store.settings.store_host_length == HOST_V6_BYTES
-    keep_topic(engine, queues[0].topic, result.appended.physical_offset)
+    keep_topic(engine, append.queues[0].topic, result.appended.physical_offset)
     if store.settings.sync_flush:
         if wait:
             wait_acknowledged(engine, result)

@@ -26,6 +26,20 @@ cdef object size_error(const Limits *limits, str where, int problem, int64_t siz
                    f"file has {limits.file_size}")
 
 
+cdef int check_size(const Limits *limits, int problem, int64_t size) except -1:
+    """Raise for a message that is too large."""
+    if problem != ROW_GOOD:
+        raise size_error(limits, "properties" if problem == ROW_PROPERTIES_TOO_LARGE else "body",
+                         problem, size)
+    return 0
+
+
+cdef int check_row_size(const Limits *limits, const Row *row) except -1:
+    cdef int64_t size = 0
+    cdef int problem = row_size_problem(limits, row, &size)
+    return check_size(limits, problem, size)
+
+
 cdef object light_error(const Limits *limits, const Row *row, str where):
     """The exception of ROW_BAD_LIGHT."""
     cdef Span name = first_bad_name(limits, row, row.multi_dropped)

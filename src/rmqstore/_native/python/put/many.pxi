@@ -194,6 +194,7 @@ cdef PutResult append_batch(OpenStore engine, RowInput input, bint wait):
     cdef int64_t count = input.rows.count
     cdef int64_t room = min(limits.max_message_size, limits.file_size - RECORD_BLANK_BYTES)
     cdef int64_t size, rc
+    cdef Append append
     cdef Chunk *chunk
     cdef ColumnInput unique = input.columns["uniq_key"]
     cdef Span first                          # the first row's unique key, if given
@@ -215,7 +216,8 @@ cdef PutResult append_batch(OpenStore engine, RowInput input, bint wait):
         if input.rows.generate:
             unique_key_write(&unique_keys, input.rows.first_unique, result.key)
             result.generated = True
-        append_one(engine, chunk.messages, chunk.queues, count, size, chunk.appended, wait, result)
+        append = Append(chunk.messages, chunk.queues, chunk.appended, count, size, APPEND_WHOLE)
+        append_one(engine, &append, wait, result)
     finally:
         chunk_free(chunk)
     return result

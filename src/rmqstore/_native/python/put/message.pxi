@@ -73,7 +73,46 @@ cdef int take_group(object producer_group, Row *row) except -1:
     return text_argument("producer_group", producer_group, &row.producer_group)
 
 
-cdef int take_body(object body, Py_buffer *view) except -1:
+cdef object take_keys(object keys, Row *row):
+    """Set the keys; the str that has their text."""
+    keys = joined_keys(KEYS_ARGUMENT, -1, keys)
+    if keys is not None:
+        text_argument("keys", keys, &row.keys)
+    return keys
+
+
+cdef int take_wait(Store *store, object delay_level, object producer_group, Row *row) except -1:
+    """Set what keeps the message from its topic for now."""
+    if delay_level is not ZERO:
+        # A level above the highest is the highest, as in 4.9.3.
+        row.delay_level = min(int_argument("delay_level", delay_level, 0, INT32_MAX),
+                              store.settings.delay_count)
+    if producer_group is not None:
+        take_group(producer_group, row)
+        row.later = HALF_LATER_BYTES
+    if unlikely(row.delay_level > 0 or producer_group is not None) and topic_waits(&row.topic):
+        raise illegal("topic of a message that waits must not be one of those in which they wait, "
+                      f"got {arguments.shown(text_of(row.topic.data, row.topic.length))}")
+    return 0
+
+
+cdef bytes take_light_queues(object lite_topics, Row *row):
+    """Set the further queues; the bytes that have their names."""
+    cdef bytes names = light_names(lite_topics)
+    row.multi.data = names
+    row.multi.length = len(names)
+    if row.delay_level > 0 and row.multi.length > 0:
+        raise ValueError("lite_topics and delay_level must not be given both: the message would be "
+                         "in the light queues before it is due")
+    return names
+
+
+cdef bint take_body(object body, Row *row, Py_buffer *view) except -1:
+    """Set the body; whether ``view`` is to be released after its use."""
+    if PyBytes_CheckExact(body):
+        row.body.data = PyBytes_AS_STRING(body)
+        row.body.length = PyBytes_GET_SIZE(body)
+        return False
     try:
         if not PyBytes_Check(body) and holds_objects(body):
             raise TypeError()
@@ -84,7 +123,23 @@ cdef int take_body(object body, Py_buffer *view) except -1:
     except BufferError as error:
         raise ValueError("body must be bytes or another C-contiguous buffer, got "
                          f"{arguments.shown(body)}: {error}") from None
-    return 0
+    row.body.data = bytes_of(view)
+    row.body.length = view.len
+    row.volatile_body = True                 # even under a read-only view
+    return True
+
+
+cdef object pack_body(OpenStore engine, object body, Row *row):
+    """Deflate a body that is large enough; the object that has the bytes to store."""
+    if not isinstance(body, bodies.Deflated):
+        if row.body.length < max(1, engine.store.settings.compress_above):
+            return body
+        body = deflated(engine._config, body, row.body.length, "body")
+    row.body.data = PyBytes_AS_STRING(body)
+    row.body.length = PyBytes_GET_SIZE(body)
+    row.volatile_body = False
+    row.sys_flag = SYS_COMPRESSED
+    return body
 
 
 cdef int64_t choose_queue(
@@ -121,26 +176,14 @@ cdef PutResult put_message(
     """Store one message, or with a producer group the half message of a transaction."""
     cdef Store *store = engine.store
     cdef Limits limits
-    cdef bytes names                         # of further queues
-    cdef object packed                       # the body, if it is deflated
-    cdef char[STACK_TEXT] own_memory
     cdef char[STACK_TEXT] memory
     cdef Row row = NO_ROW
-    cdef Span half
     cdef Text own                            # the caller's properties
-    cdef Text text
-    cdef Encoded message
-    cdef AppendResult appended
     cdef Topic *to
-    cdef Queue *queue
     cdef Py_buffer view
-    cdef int64_t size = 0
-    cdef int problem
     cdef bint viewed = False
     cdef PutResult result = PutResult.__new__(PutResult)
-    text_init(&own, own_memory, STACK_TEXT)
-    text_init(&text, memory, STACK_TEXT)
-    message.multi = NULL
+    text_init(&own, memory, STACK_TEXT)
     store_puttable(store, engine._path)
     try:
         limits = limits_of(store)
@@ -157,9 +200,7 @@ cdef PutResult put_message(
             row.properties.data = own.data
             row.properties.length = own.length
         if keys is not None:
-            keys = joined_keys(KEYS_ARGUMENT, -1, keys)
-            if keys is not None:
-                text_argument("keys", keys, &row.keys)
+            keys = take_keys(keys, &row)
         if tags is not None:
             text_argument("tags", tags, &row.tags)
         take_unique(uniq_key, &row, result)
@@ -167,72 +208,71 @@ cdef PutResult put_message(
             row.born_timestamp = times.to_millis(born_timestamp, name="born_timestamp")
         if born_host is not None:
             row.born_host_length = host_bytes("born_host", born_host, row.born_host)
-        if delay_level is not ZERO:
-            # A level above the highest is the highest, as in 4.9.3.
-            row.delay_level = min(int_argument("delay_level", delay_level, 0, INT32_MAX),
-                                  store.settings.delay_count)
-        if producer_group is not None:
-            take_group(producer_group, &row)
-            row.later = HALF_LATER_BYTES
-        if unlikely(row.delay_level > 0 or producer_group is not None) and topic_waits(&row.topic):
-            raise illegal("topic of a message that waits must not be one of those in which they "
-                          f"wait, got {arguments.shown(topic)}")
+        take_wait(store, delay_level, producer_group, &row)
         if lite_topics is not None:
-            names = light_names(lite_topics)
-            row.multi.data = names
-            row.multi.length = len(names)
-            if row.delay_level > 0 and row.multi.length > 0:
-                raise ValueError("lite_topics and delay_level must not be given both: the message "
-                                 "would be in the light queues before it is due")
-        if PyBytes_CheckExact(body):
-            row.body.data = PyBytes_AS_STRING(body)
-            row.body.length = PyBytes_GET_SIZE(body)
-        else:
-            # It may change concurrently, even under a read-only view.
-            take_body(body, &view)
-            viewed = True
-            row.body.data = bytes_of(&view)
-            row.body.length = view.len
-            row.volatile_body = True
-        if unlikely(store.settings.compress_above >= 0) and (
-                row.body.length >= max(1, store.settings.compress_above)
-                or isinstance(body, bodies.Deflated)):
-            packed = body if isinstance(body, bodies.Deflated) \
-                else deflated(engine._config, body, row.body.length, "body")
-            row.body.data = PyBytes_AS_STRING(packed)
-            row.body.length = PyBytes_GET_SIZE(packed)
-            row.volatile_body = False
-            row.sys_flag = SYS_COMPRESSED
-        problem = row_size_problem(&limits, &row, &size)
-        if problem != ROW_GOOD:
-            raise size_error(&limits, "properties"
-                             if problem == ROW_PROPERTIES_TOO_LARGE else "body",
-                             problem, size)
+            lite_topics = take_light_queues(lite_topics, &row)
+        viewed = take_body(body, &row, &view)
+        if unlikely(store.settings.compress_above >= 0):
+            body = pack_body(engine, body, &row)
+        check_row_size(&limits, &row)
         # Only now, so that a refused message creates no topic.
         if to == NULL:
             to = writable_topic(engine, &row.topic)
-        size = row.queue_id
-        if row.delay_level > 0:
-            to = topic_enter(&store.table, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH)
-            size = row.delay_level - 1
-        elif row.producer_group.length > 0:
-            half.data = HALF_TOPIC
-            half.length = HALF_TOPIC_LENGTH
-            to = writable_topic(engine, &half)
-            size = 0
-        if to == NULL or row_encode(&store.settings, &row, to, <int32_t>size, &text, &message) < 0:
-            raise MemoryError()
-        if row.multi.length > 0:
-            check_multi(engine, row_encode_multi(
-                store, &row, <int32_t>size, &text, &message))
-        message.properties = text.data + <int64_t>message.properties
-        queue = writable_queue(engine, to, size)
-        append_one(engine, &message, &queue, 1, message.size, &appended, wait, result)
+        append_row(engine, &row, to, wait, result)
     finally:
-        free(message.multi)
         text_free(&own)
-        text_free(&text)
         if viewed:
             PyBuffer_Release(&view)
         store_leave(store)
     return result
+
+
+cdef Topic *waiting_topic(OpenStore engine, const Row *row, Topic *topic) except NULL:
+    """Topic in which a message is stored: its own, or that in which it waits."""
+    cdef Span half
+    if row.delay_level > 0:
+        topic = topic_enter(&engine.store.table, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH)
+    elif row.producer_group.length > 0:
+        half.data = HALF_TOPIC
+        half.length = HALF_TOPIC_LENGTH
+        topic = writable_topic(engine, &half)
+    if topic == NULL:
+        raise MemoryError()
+    return topic
+
+
+cdef inline int32_t waiting_queue_id(const Row *row) noexcept nogil:
+    """As waiting_topic, the queue's id."""
+    if row.delay_level > 0:
+        return <int32_t>(row.delay_level - 1)
+    return 0 if row.producer_group.length > 0 else <int32_t>row.queue_id
+
+
+cdef int append_row(
+    OpenStore engine, const Row *row, Topic *topic, bint wait, PutResult result,
+) except -1:
+    """Lay out a checked row, append it, and with synchronous flush wait for the disk."""
+    cdef Store *store = engine.store
+    cdef Topic *to = waiting_topic(engine, row, topic)
+    cdef int32_t queue_id = waiting_queue_id(row)
+    cdef char[STACK_TEXT] memory
+    cdef Text text
+    cdef Encoded message
+    cdef AppendResult appended
+    cdef Append append
+    cdef Queue *queue
+    message.multi = NULL
+    text_init(&text, memory, STACK_TEXT)
+    try:
+        if row_encode(&store.settings, row, to, queue_id, &text, &message) < 0:
+            raise MemoryError()
+        if row.multi.length > 0:
+            check_multi(engine, row_encode_multi(store, row, queue_id, &text, &message))
+        message.properties = text.data + <int64_t>message.properties
+        queue = writable_queue(engine, to, queue_id)
+        append = Append(&message, &queue, &appended, 1, message.size, APPEND_WHOLE)
+        append_one(engine, &append, wait, result)
+    finally:
+        free(message.multi)
+        text_free(&text)
+    return 0

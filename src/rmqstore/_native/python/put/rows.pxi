@@ -249,8 +249,8 @@ cdef inline int64_t property_room(const Span *value, int64_t name_length) noexce
     return value.length + name_length + 2 if value.length > 0 else 0
 
 
-cdef inline int64_t row_properties_size(const Row *row, bint checksum) noexcept nogil:
-    """Bytes of the properties string."""
+cdef inline int64_t row_properties_room(const Row *row) noexcept nogil:
+    """Bytes of the properties string without a checksum, and a separator behind it."""
     cdef int64_t size = row.properties.length + 1 if row.properties.length > 0 else 0
     size += property_room(&row.keys, 4) + property_room(&row.tags, 4)
     if row.unique_number >= 0:
@@ -268,9 +268,7 @@ cdef inline int64_t row_properties_size(const Row *row, bint checksum) noexcept 
     if row.producer_group.length > 0:        # TRAN_MSG, PGROUP, REAL_TOPIC, REAL_QID
         size += 44 + row.producer_group.length + row.topic.length \
             + snprintf(NULL, 0, "%lld", <long long>row.queue_id)
-    if checksum:
-        return size + CHECKSUM_PROPERTY_BYTES
-    return size - 1 if size else 0
+    return size
 
 
 cdef int row_size_problem(const Limits *limits, const Row *row, int64_t *size) noexcept nogil:
@@ -280,7 +278,11 @@ cdef int row_size_problem(const Limits *limits, const Row *row, int64_t *size) n
     moved on under any later limits.  Additions made meanwhile have to fit into the format
     alone.
     """
-    size[0] = row_properties_size(row, limits.record_checksum)
+    size[0] = row_properties_room(row)
+    if limits.record_checksum:
+        size[0] += CHECKSUM_PROPERTY_BYTES
+    elif size[0]:
+        size[0] -= 1                         # no separator behind the last
     if size[0] + row.later > PROPERTIES_MAX_BYTES:
         size[0] += row.later
         return ROW_PROPERTIES_TOO_LARGE
@@ -395,7 +397,7 @@ cdef inline int64_t row_encode(
     cdef char number[NUMBER_TEXT]
     cdef char key[UNIQUE_KEY_BYTES]
     cdef int64_t start = text.length
-    if text_reserve(text, row_properties_size(row, True) + 2) < 0:
+    if text_reserve(text, row_properties_room(row) + CHECKSUM_PROPERTY_BYTES + 2) < 0:
         return E_NO_MEMORY
     if unlikely(row.multi_given or row.multi_dropped):
         text_add_kept(text, start, row)

@@ -62,6 +62,7 @@ cdef PutResult put_stored(
     cdef Text text
     cdef Encoded message
     cdef StoreProperties mapped
+    cdef Append append
     cdef AppendResult appended
     cdef Topic *to
     cdef Queue *queue
@@ -114,9 +115,7 @@ cdef PutResult put_stored(
             problem = stored_problem(&limits, &row, &mapped, moved, &size)
         if problem == ROW_BAD_LIGHT:
             raise light_error(&limits, &row, "properties")
-        if problem != ROW_GOOD:
-            raise size_error(&limits, "properties"
-                             if problem == ROW_PROPERTIES_TOO_LARGE else "body", problem, size)
+        check_size(&limits, problem, size)
         to = topic_find(&store.table, row.topic.data, row.topic.length)
         if to == NULL or not to.schedule:
             if is_same(row.topic.data, row.topic.length, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH):
@@ -134,7 +133,8 @@ cdef PutResult put_stored(
             (<Multi *>message.multi).max_size = limits.max_message_size
         message.properties = text.data + <int64_t>message.properties
         queue = writable_queue(engine, to, row.queue_id)
-        append_one(engine, &message, &queue, 1, message.size, &appended, wait, result)
+        append = Append(&message, &queue, &appended, 1, message.size, APPEND_WHOLE)
+        append_one(engine, &append, wait, result)
         memcpy(result.host, message.store_host, HOST_V6_BYTES)
         result.v6 = message.sys_flag & SYS_STORE_HOST_V6 != 0
     finally:
@@ -158,14 +158,13 @@ cdef tuple put_stored_batch(
     cdef Row row = NO_ROW
     cdef Topic *to
     cdef Queue *queue
+    cdef Append append
     cdef Chunk *chunk
-    cdef int64_t size = 0
     cdef int64_t total = 0
     cdef int64_t count = len(rows)
     cdef int64_t i, room
     cdef int32_t host_length
     cdef char host[HOST_V6_BYTES]
-    cdef int problem
     cdef PutResult result = PutResult.__new__(PutResult)
     if count == 0:
         raise ValueError("rows must have at least one message for a batch, got none")
@@ -195,10 +194,7 @@ cdef tuple put_stored_batch(
             row.body.length = PyBytes_GET_SIZE(body)
             row.properties.data = utf8_of("properties", properties, &row.properties.length)
             row.flag = <int32_t>int_argument("flag", flag, -INT32_MAX - 1, INT32_MAX)
-            problem = row_size_problem(&limits, &row, &size)
-            if problem != ROW_GOOD:
-                raise size_error(&limits, "properties"
-                                 if problem == ROW_PROPERTIES_TOO_LARGE else "body", problem, size)
+            check_row_size(&limits, &row)
             if row_encode(&store.settings, &row, to, <int32_t>row.queue_id, &chunk.text,
                           &chunk.messages[i]) < 0:
                 raise MemoryError()
@@ -211,7 +207,9 @@ cdef tuple put_stored_batch(
                 f"the batch takes {total} bytes; it may take {room}: it lies in one file")
         for i in range(count):                   # offsets to addresses: the text may have moved
             chunk.messages[i].properties = chunk.text.data + <int64_t>chunk.messages[i].properties
-        append_one(engine, chunk.messages, chunk.queues, count, total, chunk.appended, wait, result)
+        append = Append(
+            chunk.messages, chunk.queues, chunk.appended, count, total, APPEND_WHOLE)
+        append_one(engine, &append, wait, result)
         memcpy(result.host, chunk.messages[0].store_host, HOST_V6_BYTES)
         result.v6 = chunk.messages[0].sys_flag & SYS_STORE_HOST_V6 != 0
         offsets = [chunk.appended[i].physical_offset for i in range(count)]

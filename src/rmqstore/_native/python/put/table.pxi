@@ -120,7 +120,7 @@ cdef int take_table_column(
     if name in TABLE_NUMBERS:
         return take_array(column, schema, array, CONTENT_INTEGERS)
     if name == "properties":
-        return take_map(column, schema, array, False)
+        return take_map(column, schema, array, MAP_OF_RECORD)
     if name == "body" or name == "raw_body":
         return take_array(column, schema, array, CONTENT_BYTES)
     take_values(column, schema, array, CONTENT_TEXT | (CONTENT_KEYS if name == "keys" else 0))

@@ -111,7 +111,7 @@ cdef int64_t sends_store(ClientSends sends) except -1:
     cdef int64_t done = 0
     cdef int64_t good = 0
     cdef int64_t first, i
-    cdef int64_t how = APPEND_WHOLE if run.whole else 0
+    cdef int64_t how = APPEND_WHOLE if run.whole else APPEND_EACH
     cdef int64_t started = coarse_ns()
     cdef Topic *topic
     if store == NULL or store_enter(store) < 0:

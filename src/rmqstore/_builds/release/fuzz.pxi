@@ -1,0 +1,1 @@
+# A release has no fuzzer.
