@@ -132,6 +132,13 @@ class GroupRegistry:
                 self._table.put(entry)
             return there or entry
 
+    def set(self, name: str, entry: GroupConfig | None) -> None:
+        """Enter, change or remove a group, with the lock held; :meth:`save` is called later."""
+        if entry is None:
+            self._table.remove(name)
+        else:
+            self._table.put(entry)
+
     def leave(self, names: Iterable[str]) -> None:
         """Remove groups, if present; :meth:`save` is called later."""
         with self.lock:
@@ -167,10 +174,7 @@ class GroupRegistry:
             self._table.save()
         except BaseException as error:
             if not isinstance(error, ReplacedError):
-                if before is None:
-                    self._table.remove(name)
-                else:
-                    self._table.put(before)
+                self.set(name, before)
             if isinstance(error, SyncError):
                 self._ownership.sync_failed(error)
             raise

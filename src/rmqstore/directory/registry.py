@@ -125,9 +125,11 @@ class TopicRegistry:
         return self._written.before.get(name, there)
 
     def json_of(self, table: object) -> dict[str, Any]:
-        """Return the JSON of ``topics.json`` around the entries in whichever form."""
-        with self.lock:
-            return self._table.json_of(table)
+        """Return the JSON of ``topics.json`` around the entries in whichever form.
+
+        Without the lock, which a deletion holds until the files are gone.
+        """
+        return self._table.json_of(table)
 
     def put(self, entry: TopicConfig) -> None:
         """Enter or change a topic at once, with the lock held; a ``PutError`` changes nothing."""
@@ -223,6 +225,11 @@ class TopicRegistry:
         if self._table.get(entry.topic_name) is None:
             self._table.put(entry)
             self._changed(entry.topic_name)
+
+    def withdraw(self, name: str) -> None:
+        """Remove an entered topic, with the lock held; :meth:`save` is called later."""
+        if self._table.remove(name):
+            self._changed(name)
 
     def leave(self, names: Iterable[str]) -> None:
         """Remove topics without messages, if present; :meth:`save` is called later."""

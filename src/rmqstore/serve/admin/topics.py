@@ -153,8 +153,7 @@ async def clean_unused(gateway: Gateway, connection: Connection, request: Reques
 def all_configs(gateway: Gateway, connection: Connection, request: Request) -> AnswerSteps:
     """Answer GET_ALL_TOPIC_CONFIG."""
     table = Entries((entry.topic_name, entry.to_json()) for entry in all_topics(gateway))
-    # Without the registry's lock, which a deletion holds until the files are gone.
-    body = Entries(gateway.store.registry._table.json_of(table).items())
+    body = Entries(gateway.store.registry.json_of(table).items())
     return Answer(fields={}, body=(yield from dumps_in_steps(body)))
 
 

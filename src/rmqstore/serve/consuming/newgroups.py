@@ -130,8 +130,8 @@ class NewGroups(SharedTable[str]):
             name, entry = self._late.popitem()
             if entry is not None:
                 registry.enter(entry)
-            elif registry._table.remove(name):
-                registry._changed(name)
+            else:
+                registry.withdraw(name)
 
     def change(self, name: str, new: Callable[[GroupConfig | None], GroupConfig | None]) -> None:
         """Change a group's entry and write the file, in another thread; on an error restore it.
@@ -156,11 +156,7 @@ class NewGroups(SharedTable[str]):
                 raise
 
     def _set_group(self, name: str, entry: GroupConfig | None) -> None:
-        table = self._groups._table
-        if entry is None:
-            table.remove(name)
-        else:
-            table.put(entry)
+        self._groups.set(name, entry)
 
     def _save_soon(self) -> None:
         self._unsaved = True
