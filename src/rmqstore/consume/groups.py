@@ -132,18 +132,18 @@ class GroupRegistry:
                 self._table.put(entry)
             return there or entry
 
+    def set(self, name: str, entry: GroupConfig | None) -> None:
+        """Enter, change or remove a group, with the lock held; :meth:`save` is called later."""
+        if entry is None:
+            self._table.remove(name)
+        else:
+            self._table.put(entry)
+
     def leave(self, names: Iterable[str]) -> None:
         """Remove groups, if present; :meth:`save` is called later."""
         with self.lock:
             for name in names:
                 self._table.remove(name)
-
-    def set_entry(self, name: str, entry: GroupConfig | None) -> None:
-        """Set a group's entry or remove it, with the lock held; :meth:`save` is called later."""
-        if entry is None:
-            self._table.remove(name)
-        else:
-            self._table.put(entry)
 
     def save(self) -> None:
         """Write the file, without the lock: others go on; if that fails, the entries stay."""
@@ -174,7 +174,7 @@ class GroupRegistry:
             self._table.save()
         except BaseException as error:
             if not isinstance(error, ReplacedError):
-                self.set_entry(name, before)
+                self.set(name, before)
             if isinstance(error, SyncError):
                 self._ownership.sync_failed(error)
             raise

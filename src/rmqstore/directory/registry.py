@@ -226,17 +226,17 @@ class TopicRegistry:
             self._table.put(entry)
             self._changed(entry.topic_name)
 
+    def withdraw(self, name: str) -> None:
+        """Remove an entered topic, with the lock held; :meth:`save` is called later."""
+        if self._table.remove(name):
+            self._changed(name)
+
     def leave(self, names: Iterable[str]) -> None:
         """Remove topics without messages, if present; :meth:`save` is called later."""
         with self.lock:
             for name in names:
                 self._forget_pending(name)
-                self.drop(name)
-
-    def drop(self, name: str) -> None:
-        """Remove a topic's entry with the lock held, if present; :meth:`save` is called later."""
-        if self._table.remove(name):
-            self._changed(name)
+                self.withdraw(name)
 
     def save(self) -> None:
         """Write ``topics.json`` without the lock; if that fails, the entries stay."""

@@ -139,7 +139,7 @@ class NewGroups(SharedTable[str]):
             if entry is not None:
                 self._registry.enter(entry)
             else:
-                self._registry.drop(name)
+                self._registry.withdraw(name)
 
     def change(self, name: str, new: Callable[[GroupConfig | None], GroupConfig | None]) -> None:
         """Change a group's entry and write the file, in another thread; on an error restore it.
@@ -154,13 +154,13 @@ class NewGroups(SharedTable[str]):
                 after = new(before)
                 if before is after:
                     return
-                groups.set_entry(name, after)
+                groups.set(name, after)
             try:
                 groups.save()
             except BaseException:
                 with groups.lock:
                     if groups.get(name) is after:
-                        groups.set_entry(name, before)
+                        groups.set(name, before)
                 raise
 
     def _save_soon(self) -> None:
