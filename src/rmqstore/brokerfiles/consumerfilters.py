@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base.layout import INT32_MAX, INT64_MAX
 from rmqstore.brokerfiles.bloom import BloomFilter
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.files.paths import CONFIG, CONSUMER_FILTER_JSON
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumerFilter", "ConsumerFilterTable", "bitmap_subscriptions"]
 
-_INT_MAX = (1 << 31) - 1
 _DEAD_AGO_MS = 30_000  # consumers present when the broker stopped
 _CLEAN_AFTER_MS = 24 * 3_600_000
 
@@ -76,7 +76,7 @@ class ConsumerFilter:
             client_version=_number(entry.get("clientVersion"), f"clientVersion of {where}"),
             bit_num=_number(bits.get("bitNum"), f"bitNum of {where}"),
             bit_pos=tuple(
-                _number(at, f"bitPos of {where}", _INT_MAX) for at in bits.get("bitPos") or []
+                _number(at, f"bitPos of {where}", INT32_MAX) for at in bits.get("bitPos") or []
             ),
         )
 
@@ -237,7 +237,7 @@ def _text(entry: dict[str, Any], where: str, name: str, default: str) -> str:
     return value
 
 
-def _number(value: Any, what: str, most: int = (1 << 63) - 1) -> int:
+def _number(value: Any, what: str, most: int = INT64_MAX) -> int:
     if value is None:
         return 0
     if type(value) is not int or not 0 <= value <= most:

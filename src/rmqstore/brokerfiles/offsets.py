@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from rmqstore.base.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.files.paths import CONFIG, CONSUMER_OFFSET_JSON, LMQ_CONSUMER_OFFSET_JSON
 
@@ -24,8 +25,6 @@ _SEPARATOR = "@"
 _TABLE = "offsetTable"
 _LIGHT_TABLE = "lmqOffsetTable"
 LIGHT_PREFIX = "%LMQ%"
-_INT_MAX = (1 << 31) - 1
-_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
@@ -131,9 +130,9 @@ def _decode_queues(where: str, queues: Any) -> dict[int, int]:
         if isinstance(key, str) and _NUMBER.fullmatch(key) is None:
             raise ValueError(f"queue {key!r} of {where!r} is no number")
         queue_id = int(key)
-        if not 0 <= queue_id <= _INT_MAX:
-            raise ValueError(f"queue {queue_id} of {where!r} must be 0 to {_INT_MAX}")
-        if type(offset) is not int or not _LONG_MIN <= offset <= _LONG_MAX:
+        if not 0 <= queue_id <= INT32_MAX:
+            raise ValueError(f"queue {queue_id} of {where!r} must be 0 to {INT32_MAX}")
+        if type(offset) is not int or not INT64_MIN <= offset <= INT64_MAX:
             raise ValueError(f"offset of queue {queue_id} of {where!r} is {offset!r}")
         result[queue_id] = offset
     return result

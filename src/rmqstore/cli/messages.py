@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore import _core
-from rmqstore.base.times import INT64_MAX, parse_time
+from rmqstore.base.layout import INT64_MAX
+from rmqstore.base.times import parse_time
 from rmqstore.cli import render
 from rmqstore.cli.common import (
     TIME_FORMS,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from rmqstore.base.foreign import printable
+from rmqstore.base.layout import INT32_MAX
 from rmqstore.base.warn import Log
 from rmqstore.cli.common import read_config, refuse_foreign, store_command
 from rmqstore.cli.completion import complete_file
@@ -37,7 +38,7 @@ _PORT = 9876  # of a name server
 # GIL switch interval, 5 ms by default. The loop releases the GIL several times a request and waits
 # up to an interval to get it back from a thread that makes figures, reads accounts or writes files.
 _SWITCH_SECONDS = 0.0005
-_MOST_HOURS = (1 << 31) - 1  # of fileReservedTime
+_MOST_HOURS = INT32_MAX  # of fileReservedTime
 _NAMES = {
     "acl": "--acl",
     "advertise": "--advertise",

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import rmqstore
 from rmqstore.base.arguments import did_you_mean
-from rmqstore.base.times import INT64_MIN, to_millis
+from rmqstore.base.layout import INT64_MIN
+from rmqstore.base.times import to_millis
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.topics import TopicTable
 from rmqstore.config.store_config import StoreConfig
