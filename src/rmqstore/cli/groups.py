@@ -19,8 +19,9 @@ from rmqstore.cli.common import (
     zone_option,
 )
 from rmqstore.cli.failures import UNREADABLE, CliError, say
-from rmqstore.cli.output import Column, writer_for
+from rmqstore.cli.output import Column
 from rmqstore.cli.progress import Progress
+from rmqstore.cli.writers import writer_for
 from rmqstore.files.paths import CONFIG, CONSUMER_OFFSET_JSON, dead_letter_topic
 
 if TYPE_CHECKING:

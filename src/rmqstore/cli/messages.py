@@ -28,10 +28,11 @@ from rmqstore.cli.common import (
 )
 from rmqstore.cli.failures import NOT_FOUND, CliError
 from rmqstore.cli.message_lines import Bodies, MessageLines, formatted, json_lines
-from rmqstore.cli.output import Column, Writer, resolve, write_bytes, writer_for
+from rmqstore.cli.output import Column, Writer, resolve, write_bytes
 from rmqstore.cli.place import message_of, refuse_place
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.walk import Bound, Damaged, MessageSelection, follow, walk
+from rmqstore.cli.writers import writer_for
 from rmqstore.errors import StoreCorruptError
 from rmqstore.filters import check_filter
 
