@@ -12,6 +12,7 @@ from typing import Any
 
 from rmqstore.base.layout import INT32_MAX, INT64_MAX
 from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.brokerfiles.fields import file_object, object_of
 from rmqstore.files.paths import CONFIG, DELAY_OFFSET_JSON
 
 __all__ = ["DelayTable"]
@@ -49,12 +50,8 @@ class DelayTable:
 
 def _decode(data: Any) -> tuple[dict[int, int], dict[str, Any]]:
     """Return level to offset, and the rest of a parsed file."""
-    if not isinstance(data, dict):
-        raise ValueError(f"the file holds {type(data).__name__}, must be an object")
-    rest = dict(data)
-    table = rest.pop(_TABLE, None) or {}
-    if not isinstance(table, dict):
-        raise ValueError(f"{_TABLE} is {type(table).__name__}, must be an object")
+    rest = file_object(data)
+    table = object_of(_TABLE, rest.pop(_TABLE, None) or {})
     offsets: dict[int, int] = {}
     for key, offset in table.items():
         text = str(key)

@@ -11,7 +11,15 @@ from typing import Any
 
 from rmqstore.base.layout import INT32_MAX, INT64_MAX
 
-__all__ = ["DataVersion", "take_bool", "take_int", "take_str", "take_version"]
+__all__ = [
+    "DataVersion",
+    "file_object",
+    "object_of",
+    "take_bool",
+    "take_int",
+    "take_str",
+    "take_version",
+]
 
 
 @dataclass(slots=True)
@@ -30,6 +38,20 @@ class DataVersion:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON to write."""
         return {**self.other, "counter": self.counter, "timestamp": self.timestamp}
+
+
+def file_object(data: Any) -> dict[str, Any]:
+    """Return a copy of the object that a parsed file holds."""
+    if not isinstance(data, dict):
+        raise ValueError(f"the file holds {type(data).__name__}, must be an object")
+    return dict(data)
+
+
+def object_of(where: str, value: Any) -> dict[Any, Any]:
+    """Return a copy of an object in a parsed file."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is {type(value).__name__}, must be an object")
+    return dict(value)
 
 
 def take_version(rest: dict[str, Any]) -> DataVersion:
