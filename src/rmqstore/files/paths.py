@@ -8,7 +8,6 @@ Source: ``store/config/StorePathConfigHelper.java``, ``common/UtilAll.java`` ``o
 from __future__ import annotations
 
 import re
-import time
 
 from rmqstore.base.layout import INT32_MAX, INT64_MAX
 
@@ -33,7 +32,6 @@ __all__ = [
     "TOPIC_MAX_LENGTH",
     "TOPIC_NAME",
     "dead_letter_topic",
-    "index_file_name",
     "is_group_name",
     "is_stored_topic_name",
     "is_topic_name",
@@ -145,12 +143,6 @@ def parse_queue_id(name: str) -> int | None:
         return None
     queue_id = int(name)
     return queue_id if queue_id <= INT32_MAX else None
-
-
-def index_file_name(millis: int) -> str:
-    """Return the name of an index file made at this time: local time, ``yyyyMMddHHmmssSSS``."""
-    seconds, rest = divmod(millis, 1000)
-    return time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{rest:03d}"
 
 
 def parse_index_file_name(name: str) -> int | None:

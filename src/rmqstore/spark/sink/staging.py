@@ -11,10 +11,10 @@ import mmap
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmqstore.base.layout import INT32_MAX
 from rmqstore.base.syncing import sync_path
@@ -72,10 +72,6 @@ class StagedFile:
     bytes: int
     xxh3: str  # of the file's bytes, 64 bits, in hexadecimal
     topics: tuple[str, ...]  # of its rows, sorted
-
-    def as_json(self) -> dict[str, Any]:
-        """Return its form in an intent."""
-        return asdict(self)
 
 
 def prepare(
