@@ -35,21 +35,11 @@ _MESSAGES, _MESSAGES_BYTES = 256, 4 << 20  # fetched at a time in iterations ove
 
 
 class ScanExtent(NamedTuple):
-    """The extent of the log, as a pass that begins now finds it; physical offsets.
-
-    Attributes
-    ----------
-    start : int
-        The first byte.
-    queued : int
-        Up to here each record has its unit in a queue.
-    stop : int
-        The end of the last record.
-    """
+    """The extent of the log, as a pass that begins now finds it; physical offsets."""
 
     start: int
-    queued: int
-    stop: int
+    queued: int  # up to here each record has its unit in a queue
+    stop: int  # end of the last record
 
 
 class Scan:

@@ -55,41 +55,18 @@ class DefaultSize(int):
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The specification of one field.
+    """The specification of one field."""
 
-    Attributes
-    ----------
-    java : str
-        Key in ``broker.conf``: the Java setter's name without ``set``, first letter small; empty
-        where the field has none.
-    kind : type
-        ``int``, ``bool``, ``str`` or a function's.
-    low, high : int
-        Range of an integer, both ends included.
-    choices : tuple of str
-        All values of a text field that has few, else empty.
-    form : str
-        Regular expression that a text must match entirely, else empty.
-    form_name : str
-        The form in words, for the error.
-    optional : bool
-        ``None`` is allowed.
-    unit : str
-        Of a number, else empty.
-    ours : bool
-        RocketMQ's store has no such field.
-    """
-
-    java: str
-    kind: type
-    low: int = 0
+    java: str  # key in ``broker.conf``: the setter's name without ``set``; empty if there is none
+    kind: type  # ``int``, ``bool``, ``str`` or a function's
+    low: int = 0  # of an integer, included as ``high``
     high: int = 0
-    choices: tuple[str, ...] = ()
-    form: str = ""
-    form_name: str = ""
-    optional: bool = False
-    unit: str = ""
-    ours: bool = False
+    choices: tuple[str, ...] = ()  # all values of a text that has few
+    form: str = ""  # regular expression that a text must match entirely
+    form_name: str = ""  # the form in words, for the error
+    optional: bool = False  # ``None`` is allowed
+    unit: str = ""  # of a number
+    ours: bool = False  # RocketMQ's store has no such field
 
     @property
     def allowed(self) -> str:
