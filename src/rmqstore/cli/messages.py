@@ -105,8 +105,8 @@ def _settle(bound: Bound | None, of_queue: bool) -> Bound | None:
     metavar="N|TIME",
     help="End, itself not included: an offset or a time, as with --from.",
 )
-@once("--tags", "Only these: 'TagA || TagB'.")
-@once("--sql", "Only what passes: \"amount > 5 AND region IN ('eu', 'us')\".")
+@once("--tags", text="Only these: 'TagA || TagB'.")
+@once("--sql", text="Only what passes: \"amount > 5 AND region IN ('eu', 'us')\".")
 @click.option("-n", "--number", type=click.IntRange(0, INT64_MAX), help="So many at most.")
 @click.option("--follow", "following", is_flag=True, help="Wait for more at the end.")
 @_shape_options
