@@ -1,7 +1,8 @@
 """Check the rules that no other tool reads from the sources.
 
 ASCII only, no file over 500 lines (the stub may be longer: it lists one whole extension), no text
-of others in a log or a terminal that ``rmqstore.base.foreign`` has not made printable, every Cython
+of others in a log or a terminal that ``rmqstore.base.foreign`` has not made printable, no size or
+form of a file on disk in Python but those of ``rmqstore.base.layout``, every Cython
 ``nogil`` function with an error specification, and cython-lint over everything: ``.pxi`` parts as
 they are (pycodestyle) and again as copies named ``.pyx``, as only those get its checks of the
 syntax tree.
@@ -35,6 +36,13 @@ LOG_CALL = re.compile(
 PRINTS = {"click.echo", "click.secho", "print"}
 STREAMS = re.compile(r"sys\.std(?:out|err)\.write|traceback\.print_\w+|logging\..*")
 PRINTABLE = {"foreign", "json_line", "printable"}
+
+LAYOUT = PACKAGE / "base/layout.py"
+# Forms of the wire; gateway, services and consumers are still to come.
+OTHER_FORMS = tuple(PACKAGE / name for name in ("serve", "services", "consume"))
+LIMITS = {f"{one}" for bits in (31, 63) for one in (1 << bits, (1 << bits) - 1)}
+LIMITS |= {"1 << 31", "1 << 63", "2 ** 31", "2 ** 63"}
+FORM = re.compile(r">[xbBhHiIqQ0-9]*[bBhHiIqQ][xbBhHiIqQ0-9]*")
 
 
 def source_files() -> list[Path]:
@@ -94,6 +102,27 @@ def foreign_text_problems(path: Path) -> list[str]:
     return found
 
 
+def layout_problems(path: Path) -> list[str]:
+    """Return sizes and forms of files on disk, and limits of Java's integers, that stand apart."""
+    if path == LAYOUT or any(folder in path.parents for folder in OTHER_FORMS):
+        return []
+    found = []
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        text = ast.unparse(node) if isinstance(node, ast.expr) else ""
+        if isinstance(node, ast.Call):
+            apart = ".from_bytes(" in text or ".to_bytes(" in text
+            apart = apart and "'little'" not in text
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.FloorDiv | ast.Mod):
+            apart = "20" in {ast.unparse(node.left), ast.unparse(node.right)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            apart = FORM.fullmatch(node.value) is not None
+        else:
+            apart = text in LIMITS
+        if apart:
+            found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text}: rmqstore.base.layout")
+    return found
+
+
 def is_printable(text: ast.expr) -> bool:
     """Whether a text is a constant, or made printable."""
     called = (ast.unparse(one.func) for one in ast.walk(text) if isinstance(one, ast.Call))
@@ -129,8 +158,9 @@ def lint_problems() -> list[str]:
 def main() -> int:
     files = source_files()
     problems = [problem for path in files for problem in text_problems(path)]
-    of_package = (path for path in files if path.suffix == ".py" and PACKAGE in path.parents)
-    problems += [problem for path in of_package for problem in foreign_text_problems(path)]
+    for path in files:
+        if path.suffix == ".py" and PACKAGE in path.parents:
+            problems += foreign_text_problems(path) + layout_problems(path)
     problems += lint_problems()
     print(*problems, sep="\n", end="\n" if problems else "")
     print(f"check_sources: {len(files)} files, {len(problems)} problems")

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqstore import _core
-from rmqstore.base import arrays
+from rmqstore.base import arrays, layout
 from rmqstore.base.arguments import buffer_of, integer_within, wrong_type, wrong_value
 from rmqstore.base.closing import Closing
-from rmqstore.base.times import INT64_MAX, INT64_MIN, TimeLike, to_millis
+from rmqstore.base.times import TimeLike, to_millis
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,6 @@ __all__ = ["CommitLog", "ConsumeQueue", "IndexFile"]
 _MOST = 1 << 60
 _SLOTS, _ENTRIES = 5_000_000, 20_000_000
 _QUEUE_FILE, _LOG_FILE = 6_000_000, 1 << 30
-_FILE_MAX = 0x7FFFFFFF
 
 
 class IndexFile(Closing):
@@ -77,11 +76,12 @@ class IndexFile(Closing):
         index_num: int = _ENTRIES,
         mode: Mode = "r",
     ) -> None:
-        integer_within("hash_slot_num", hash_slot_num, 1, _FILE_MAX // 4)
-        integer_within("index_num", index_num, 2, _FILE_MAX // 20)
-        if 40 + 4 * hash_slot_num + 20 * index_num > _FILE_MAX:
+        integer_within("hash_slot_num", hash_slot_num, 1, layout.INT32_MAX // 4)
+        integer_within("index_num", index_num, 2, layout.INT32_MAX // layout.INDEX_ENTRY_BYTES)
+        if layout.index_file_bytes(hash_slot_num, index_num) > layout.INT32_MAX:
             raise ValueError(
-                f"{hash_slot_num} slots and {index_num} entries take more than {_FILE_MAX} bytes"
+                f"{hash_slot_num} slots and {index_num} entries take more than "
+                f"{layout.INT32_MAX} bytes"
             )
         infer_sizes = (hash_slot_num, index_num) == (_SLOTS, _ENTRIES) and mode == "r"
         self._part = _core.IndexPart(path, hash_slot_num, index_num, mode, infer_sizes)
@@ -117,7 +117,7 @@ class IndexFile(Closing):
             raise wrong_type("key", "str", key)
         return self._part.put(
             key,
-            integer_within("physical_offset", physical_offset, INT64_MIN, INT64_MAX),
+            integer_within("physical_offset", physical_offset, layout.INT64_MIN, layout.INT64_MAX),
             to_millis(store_timestamp, name="store_timestamp"),
         )
 
@@ -181,7 +181,7 @@ class IndexFile(Closing):
             key,
             integer_within("max_num", max_num, 0, _MOST),
             to_millis(begin, name="begin"),
-            INT64_MAX if end is None else to_millis(end, name="end"),
+            layout.INT64_MAX if end is None else to_millis(end, name="end"),
         )
 
     def select_many(
@@ -286,8 +286,8 @@ class ConsumeQueue(Closing):
     def __init__(
         self, directory: str | os.PathLike[str], *, file_size: int = _QUEUE_FILE, mode: Mode = "r"
     ) -> None:
-        integer_within("file_size", file_size, 20, _FILE_MAX)
-        if file_size % 20:
+        integer_within("file_size", file_size, layout.UNIT_BYTES, layout.INT32_MAX)
+        if file_size % layout.UNIT_BYTES:
             raise wrong_value("file_size", "a multiple of 20", file_size)
         infer_sizes = file_size == _QUEUE_FILE
         self._part = _core.QueuePart(directory, file_size, mode, infer_sizes)
@@ -321,10 +321,10 @@ class ConsumeQueue(Closing):
         Source: ``store/ConsumeQueue.java putMessagePositionInfo``.
         """
         return self._part.put(
-            integer_within("physical_offset", physical_offset, INT64_MIN, INT64_MAX),
-            integer_within("size", size, INT64_MIN, INT64_MAX),
-            integer_within("tags_code", tags_code, INT64_MIN, INT64_MAX),
-            integer_within("queue_offset", queue_offset, INT64_MIN, INT64_MAX),
+            integer_within("physical_offset", physical_offset, layout.INT64_MIN, layout.INT64_MAX),
+            integer_within("size", size, layout.INT64_MIN, layout.INT64_MAX),
+            integer_within("tags_code", tags_code, layout.INT64_MIN, layout.INT64_MAX),
+            integer_within("queue_offset", queue_offset, layout.INT64_MIN, layout.INT64_MAX),
         )
 
     def units(self, start: int | None = None, stop: int | None = None) -> NDArray[Any]:
@@ -414,7 +414,7 @@ class CommitLog(Closing):
     def __init__(
         self, directory: str | os.PathLike[str], *, file_size: int = _LOG_FILE, mode: Mode = "r"
     ) -> None:
-        integer_within("file_size", file_size, 1024, _FILE_MAX)
+        integer_within("file_size", file_size, layout.LOG_FILE_LEAST, layout.INT32_MAX)
         self._part = _core.LogPart(directory, file_size, mode, file_size == _LOG_FILE)
 
     def append(self, records: Iterable[bytes]) -> list[int]:

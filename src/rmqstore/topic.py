@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 from rmqstore.base import arrays
 from rmqstore.base.arguments import wrong_value
-from rmqstore.base.times import INT64_MAX, INT64_MIN, to_millis
+from rmqstore.base.layout import INT64_MAX, INT64_MIN, UNIT_BYTES
+from rmqstore.base.times import to_millis
 from rmqstore.errors import MessageNotFoundError, MessagesRemovedError, StoreCorruptError
 from rmqstore.files import paths
 from rmqstore.types import GetStatus
@@ -30,7 +31,6 @@ __all__ = ["Queue", "Topic"]
 
 _BATCH = 256
 _READ_WRITE = 6
-_UNIT_BYTES = 20
 
 
 class Topic(Mapping[int, "Queue"]):
@@ -211,7 +211,7 @@ class Queue:
                 place = Path(self._store.path, "consumequeue", self.topic, str(self.queue_id))
                 raise StoreCorruptError(
                     place,
-                    start * _UNIT_BYTES,
+                    start * UNIT_BYTES,
                     f"the file that has unit {start} is missing, of {got.min_offset} to "
                     f"{got.max_offset}; open the store again to have it derived from the log",
                 )
@@ -413,7 +413,7 @@ class Queue:
 
         Those before or behind it that have no file, but are derived from the log, go with it.
         """
-        per_file = self._store.config.mapped_file_size_consume_queue // 20
+        per_file = self._store.config.mapped_file_size_consume_queue // UNIT_BYTES
         directory = Path(self._store.path, paths.CONSUME_QUEUE, self.topic, str(self.queue_id))
         last = start = 0
         for name in sorted(_names_in(directory)):
@@ -424,7 +424,7 @@ class Queue:
                 modified = int((directory / name).stat().st_mtime * 1000)
             except FileNotFoundError:
                 continue  # removed meanwhile
-            stop = offset // 20 + per_file
+            stop = offset // UNIT_BYTES + per_file
             if modified >= millis:
                 return start, min(stop, high)
             last, start = start, stop

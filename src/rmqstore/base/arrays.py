@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base.layout import UNIT_BLANK_SIZE, UNIT_FIELDS
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -11,7 +13,6 @@ if TYPE_CHECKING:
     from rmqstore._core import Memory
 
 __all__ = [
-    "BLANK_SIZE",
     "array_rows",
     "bytes_hash",
     "ext_unit_array",
@@ -22,9 +23,8 @@ __all__ = [
     "unit_array",
 ]
 
+BLANK_SIZE = UNIT_BLANK_SIZE
 EXT_FIELDS = [("tags_code", "i8"), ("store_timestamp", "i8"), ("bitmap_size", "i8")]
-BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for no record
-UNIT_FIELDS = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 
 
 def int64_array(memory: Memory, count: int) -> NDArray[np.int64]:
@@ -53,7 +53,7 @@ def sizes_of(units: NDArray[Any]) -> NDArray[np.int64]:
     import numpy as np
 
     sizes = units["size"].astype(np.int64)
-    sizes[(sizes < 0) | (sizes == BLANK_SIZE)] = 0
+    sizes[(sizes < 0) | (sizes == UNIT_BLANK_SIZE)] = 0
     return sizes
 
 

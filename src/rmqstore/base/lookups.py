@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rmqstore.base.arguments import wrong_type
+from rmqstore.base.layout import INT64_MAX
 
 __all__ = ["key_column", "offset_of"]
 
@@ -31,4 +32,4 @@ def offset_of(message_id: str) -> int | None:
     except ValueError:
         return None
     offset = int(message_id[-_OFFSET_HEX:], 16)
-    return offset if offset < 1 << 63 else None
+    return offset if offset <= INT64_MAX else None

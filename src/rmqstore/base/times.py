@@ -12,11 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import SupportsIndex
 
 from rmqstore.base.arguments import wrong_type, wrong_value
+from rmqstore.base.layout import INT64_MAX, INT64_MIN
 
 __all__ = ["INT64_MAX", "INT64_MIN", "TimeLike", "format_millis", "parse_time", "to_millis"]
 
-INT64_MAX = (1 << 63) - 1
-INT64_MIN = -(1 << 63)
 
 _KINDS = "milliseconds since the epoch, an aware datetime, or ISO-8601 text with a zone"
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from rmqstore.base.layout import INT32_MAX
+
 __all__ = ["BloomFilter", "murmur3_128"]
 
 _64 = (1 << 64) - 1
@@ -86,4 +88,4 @@ def _finish(word: int) -> int:
 def _int32(value: int) -> int:
     """Return the low 32 bits as Java's ``int``."""
     value &= 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
+    return value - (1 << 32) if value > INT32_MAX else value

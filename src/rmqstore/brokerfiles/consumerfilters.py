@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base.layout import INT32_MAX, INT64_MAX
 from rmqstore.brokerfiles.bloom import BloomFilter
 from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.brokerfiles.fields import file_object, object_of
 from rmqstore.files.paths import CONFIG, CONSUMER_FILTER_JSON
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumerFilter", "ConsumerFilterTable", "bitmap_subscriptions"]
 
-_INT_MAX = (1 << 31) - 1
 _DEAD_AGO_MS = 30_000  # consumers present when the broker stopped
 _CLEAN_AFTER_MS = 24 * 3_600_000
 
@@ -61,8 +62,7 @@ class ConsumerFilter:
     def from_json(cls, topic: str, group: str, entry: Any) -> ConsumerFilter:
         """Return the subscription of an entry; ``ValueError`` if it is invalid."""
         where = f"the filter of {group!r} for {topic!r}"
-        if not isinstance(entry, dict):
-            raise ValueError(f"{where} is {type(entry).__name__}, must be an object")
+        entry = object_of(where, entry)
         bits = entry.get("bloomFilterData") or {}
         if not isinstance(bits, dict) or not isinstance(bits.get("bitPos") or [], list):
             raise ValueError(f"bloomFilterData of {where} must be an object with a list bitPos")
@@ -76,7 +76,7 @@ class ConsumerFilter:
             client_version=_number(entry.get("clientVersion"), f"clientVersion of {where}"),
             bit_num=_number(bits.get("bitNum"), f"bitNum of {where}"),
             bit_pos=tuple(
-                _number(at, f"bitPos of {where}", _INT_MAX) for at in bits.get("bitPos") or []
+                _number(at, f"bitPos of {where}", INT32_MAX) for at in bits.get("bitPos") or []
             ),
         )
 
@@ -205,15 +205,12 @@ def _has_surrogates(text: str) -> bool:
 
 def _decode(data: Any) -> list[ConsumerFilter]:
     """Return the subscriptions of a parsed file."""
-    if not isinstance(data, dict):
-        raise ValueError(f"the file holds {type(data).__name__}, must be an object")
     found = []
-    for topic, entry in _object(data, "filterDataByTopic").items():
+    for topic, entry in _object(file_object(data), "filterDataByTopic").items():
         if entry is None:
             continue
-        if not isinstance(entry, dict):
-            raise ValueError(f"topic {topic!r} is {type(entry).__name__}, must be an object")
-        for group, one in _object(entry, "groupFilterData").items():
+        groups = _object(object_of(f"topic {topic!r}", entry), "groupFilterData")
+        for group, one in groups.items():
             if one is not None:
                 found.append(ConsumerFilter.from_json(str(topic), str(group), one))
     return found
@@ -221,11 +218,7 @@ def _decode(data: Any) -> list[ConsumerFilter]:
 
 def _object(data: dict[str, Any], name: str) -> dict[Any, Any]:
     value = data.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is {type(value).__name__}, must be an object")
-    return value
+    return {} if value is None else object_of(name, value)
 
 
 def _text(entry: dict[str, Any], where: str, name: str, default: str) -> str:
@@ -237,7 +230,7 @@ def _text(entry: dict[str, Any], where: str, name: str, default: str) -> str:
     return value
 
 
-def _number(value: Any, what: str, most: int = (1 << 63) - 1) -> int:
+def _number(value: Any, what: str, most: int = INT64_MAX) -> int:
     if value is None:
         return 0
     if type(value) is not int or not 0 <= value <= most:

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rmqstore.base.layout import INT32_MAX, INT64_MAX
 from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.brokerfiles.fields import file_object, object_of
 from rmqstore.files.paths import CONFIG, DELAY_OFFSET_JSON
 
 __all__ = ["DelayTable"]
 
 _TABLE = "offsetTable"
-_INT_MAX = (1 << 31) - 1
-_LONG_MAX = (1 << 63) - 1
 
 
 class DelayTable:
@@ -50,18 +50,14 @@ class DelayTable:
 
 def _decode(data: Any) -> tuple[dict[int, int], dict[str, Any]]:
     """Return level to offset, and the rest of a parsed file."""
-    if not isinstance(data, dict):
-        raise ValueError(f"the file holds {type(data).__name__}, must be an object")
-    rest = dict(data)
-    table = rest.pop(_TABLE, None) or {}
-    if not isinstance(table, dict):
-        raise ValueError(f"{_TABLE} is {type(table).__name__}, must be an object")
+    rest = file_object(data)
+    table = object_of(_TABLE, rest.pop(_TABLE, None) or {})
     offsets: dict[int, int] = {}
     for key, offset in table.items():
         text = str(key)
-        if not (text.isascii() and text.isdigit() and 0 < int(text[:11]) <= _INT_MAX):
-            raise ValueError(f"level {key!r} must be 1 to {_INT_MAX}")
-        if type(offset) is not int or not -1 <= offset <= _LONG_MAX:
-            raise ValueError(f"offset of level {text} is {offset!r}, must be 0 to {_LONG_MAX}")
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:11]) <= INT32_MAX):
+            raise ValueError(f"level {key!r} must be 1 to {INT32_MAX}")
+        if type(offset) is not int or not -1 <= offset <= INT64_MAX:
+            raise ValueError(f"offset of level {text} is {offset!r}, must be 0 to {INT64_MAX}")
         offsets[int(text)] = max(0, offset)
     return offsets, rest

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from rmqstore._core import CallLock
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.configfile import ConfigFile
-from rmqstore.brokerfiles.fields import DataVersion, take_version
+from rmqstore.brokerfiles.fields import DataVersion, file_object, take_version
 from rmqstore.files.paths import CONFIG
 
 __all__ = ["EntryTable"]
@@ -143,9 +143,7 @@ class EntryTable(Generic[_EntryT]):
 
     def _decode(self, data: Any) -> tuple[DataVersion, dict[str, _EntryT], dict[str, Any]]:
         """Return version, entries and the rest of a parsed file."""
-        if not isinstance(data, dict):
-            raise ValueError(f"the file holds {type(data).__name__}, must be an object")
-        rest = dict(data)
+        rest = file_object(data)
         table = rest.pop(self._TABLE, None) or {}
         if not isinstance(table, dict):
             raise ValueError(f"{self._TABLE} must be an object")

@@ -9,10 +9,17 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["DataVersion", "take_bool", "take_int", "take_str", "take_version"]
+from rmqstore.base.layout import INT32_MAX, INT64_MAX
 
-_INT_MAX = (1 << 31) - 1
-_LONG_MAX = (1 << 63) - 1
+__all__ = [
+    "DataVersion",
+    "file_object",
+    "object_of",
+    "take_bool",
+    "take_int",
+    "take_str",
+    "take_version",
+]
 
 
 @dataclass(slots=True)
@@ -33,6 +40,20 @@ class DataVersion:
         return {**self.other, "counter": self.counter, "timestamp": self.timestamp}
 
 
+def file_object(data: Any) -> dict[str, Any]:
+    """Return a copy of the object that a parsed file holds."""
+    if not isinstance(data, dict):
+        raise ValueError(f"the file holds {type(data).__name__}, must be an object")
+    return dict(data)
+
+
+def object_of(where: str, value: Any) -> dict[Any, Any]:
+    """Return a copy of an object in a parsed file."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is {type(value).__name__}, must be an object")
+    return dict(value)
+
+
 def take_version(rest: dict[str, Any]) -> DataVersion:
     """Remove the version from a parsed file and return it."""
     written = rest.pop("dataVersion", None) or {}
@@ -40,8 +61,8 @@ def take_version(rest: dict[str, Any]) -> DataVersion:
         raise ValueError("dataVersion must be an object")
     fields = dict(written)
     return DataVersion(
-        counter=take_int(fields, "dataVersion", "counter", 0, most=_LONG_MAX),
-        timestamp=take_int(fields, "dataVersion", "timestamp", 0, most=_LONG_MAX),
+        counter=take_int(fields, "dataVersion", "counter", 0, most=INT64_MAX),
+        timestamp=take_int(fields, "dataVersion", "timestamp", 0, most=INT64_MAX),
         other=fields,
     )
 
@@ -53,7 +74,7 @@ def take_int(
     default: int,
     *,
     least: int | None = 0,
-    most: int = _INT_MAX,
+    most: int = INT32_MAX,
 ) -> int:
     """Remove a number of ``least`` to ``most`` from ``entry``; without ``least`` any Java int."""
     value = entry.pop(name, None)

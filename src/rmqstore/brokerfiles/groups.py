@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore.brokerfiles.entrytable import EntryTable
-from rmqstore.brokerfiles.fields import take_bool, take_int
+from rmqstore.brokerfiles.fields import object_of, take_bool, take_int
 from rmqstore.files.paths import SUBSCRIPTION_GROUP_JSON
 
 __all__ = ["RETRY_MAX", "GroupConfig", "GroupTable"]
@@ -33,9 +33,7 @@ class GroupConfig:
     @classmethod
     def from_json(cls, name: str, entry: Any) -> GroupConfig:
         """Return the group of an entry; ``ValueError`` if it is invalid."""
-        if not isinstance(entry, dict):
-            raise ValueError(f"group {name!r} is {type(entry).__name__}, must be an object")
-        rest = dict(entry)
+        rest = object_of(f"group {name!r}", entry)
         rest.pop("groupName", None)
         return cls(
             group_name=name,

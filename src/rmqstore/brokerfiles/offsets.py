@@ -13,7 +13,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from rmqstore.base.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.brokerfiles.fields import file_object, object_of
 from rmqstore.files.paths import CONFIG, CONSUMER_OFFSET_JSON, LMQ_CONSUMER_OFFSET_JSON
 
 __all__ = ["LIGHT_PREFIX", "OffsetTable", "Offsets", "check_names"]
@@ -24,8 +26,6 @@ _SEPARATOR = "@"
 _TABLE = "offsetTable"
 _LIGHT_TABLE = "lmqOffsetTable"
 LIGHT_PREFIX = "%LMQ%"
-_INT_MAX = (1 << 31) - 1
-_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
@@ -92,9 +92,7 @@ def check_names(topic: str, group: str) -> None:
 def _decode_light(data: Any) -> tuple[Offsets, dict[str, Any], dict[str, Any]]:
     """As :func:`_decode`, with the offsets of light groups among the others."""
     offsets, unknown, rest = _decode(data)
-    table = rest.pop(_LIGHT_TABLE, None) or {}
-    if not isinstance(table, dict):
-        raise ValueError(f"{_LIGHT_TABLE} is {type(table).__name__}, must be an object")
+    table = object_of(_LIGHT_TABLE, rest.pop(_LIGHT_TABLE, None) or {})
     for key, offset in table.items():
         names = str(key).split(_SEPARATOR)
         if len(names) != 2 or not all(names):
@@ -105,12 +103,8 @@ def _decode_light(data: Any) -> tuple[Offsets, dict[str, Any], dict[str, Any]]:
 
 def _decode(data: Any) -> tuple[Offsets, dict[str, Any], dict[str, Any]]:
     """Return offsets, entries of unknown form, and the rest of a parsed file."""
-    if not isinstance(data, dict):
-        raise ValueError(f"the file holds {type(data).__name__}, must be an object")
-    rest = dict(data)
-    table = rest.pop(_TABLE, None) or {}
-    if not isinstance(table, dict):
-        raise ValueError(f"{_TABLE} is {type(table).__name__}, must be an object")
+    rest = file_object(data)
+    table = object_of(_TABLE, rest.pop(_TABLE, None) or {})
     offsets: Offsets = {}
     unknown: dict[str, Any] = {}
     for key, queues in table.items():
@@ -124,16 +118,14 @@ def _decode(data: Any) -> tuple[Offsets, dict[str, Any], dict[str, Any]]:
 
 def _decode_queues(where: str, queues: Any) -> dict[int, int]:
     """Return queue id to offset; keys may be quoted, as other JSON writers do."""
-    if not isinstance(queues, dict):
-        raise ValueError(f"{where!r} is {type(queues).__name__}, must be an object")
     result: dict[int, int] = {}
-    for key, offset in queues.items():
+    for key, offset in object_of(repr(where), queues).items():
         if isinstance(key, str) and _NUMBER.fullmatch(key) is None:
             raise ValueError(f"queue {key!r} of {where!r} is no number")
         queue_id = int(key)
-        if not 0 <= queue_id <= _INT_MAX:
-            raise ValueError(f"queue {queue_id} of {where!r} must be 0 to {_INT_MAX}")
-        if type(offset) is not int or not _LONG_MIN <= offset <= _LONG_MAX:
+        if not 0 <= queue_id <= INT32_MAX:
+            raise ValueError(f"queue {queue_id} of {where!r} must be 0 to {INT32_MAX}")
+        if type(offset) is not int or not INT64_MIN <= offset <= INT64_MAX:
             raise ValueError(f"offset of queue {queue_id} of {where!r} is {offset!r}")
         result[queue_id] = offset
     return result

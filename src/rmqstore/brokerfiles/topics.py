@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore.brokerfiles.entrytable import EntryTable
-from rmqstore.brokerfiles.fields import DataVersion, take_bool, take_int, take_str
+from rmqstore.brokerfiles.fields import DataVersion, object_of, take_bool, take_int, take_str
 from rmqstore.files.paths import TOPICS_JSON
 
 __all__ = ["DataVersion", "TopicConfig", "TopicTable"]
@@ -35,9 +35,7 @@ class TopicConfig:
     @classmethod
     def from_json(cls, name: str, entry: Any) -> TopicConfig:
         """Return the topic of an entry; ``ValueError`` if it is invalid."""
-        if not isinstance(entry, dict):
-            raise ValueError(f"topic {name!r} is {type(entry).__name__}, must be an object")
-        rest = dict(entry)
+        rest = object_of(f"topic {name!r}", entry)
         rest.pop("topicName", None)
         return cls(
             topic_name=name,

@@ -15,8 +15,9 @@ from rmqstore.cli.common import (
     zone_option,
 )
 from rmqstore.cli.failures import USAGE, CliError, say
-from rmqstore.cli.output import Column, writer_for
+from rmqstore.cli.output import Column
 from rmqstore.cli.progress import Progress
+from rmqstore.cli.writers import writer_for
 
 __all__ = ["clean"]
 

@@ -35,6 +35,7 @@ __all__ = [
     "OUTPUTS",
     "STORE_VARIABLE",
     "TIME_FORMS",
+    "group_option",
     "known_queue",
     "known_topic",
     "load_config",
@@ -158,14 +159,19 @@ def _only(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     return values[0] if values else None
 
 
-def once(name: str, text: str) -> Callable[[Function], Function]:
+def once(*names: str, text: str, metavar: str | None = None) -> Callable[[Function], Function]:
     """Add an option with a text, which may be given once."""
-    return click.option(name, multiple=True, callback=_only, help=text)
+    return click.option(*names, metavar=metavar, multiple=True, callback=_only, help=text)
 
 
 def topic_option(text: str) -> Callable[[Function], Function]:
     """Add ``-t TOPIC``, which may be given once."""
-    return click.option("-t", "--topic", metavar="TOPIC", multiple=True, callback=_only, help=text)
+    return once("-t", "--topic", metavar="TOPIC", text=text)
+
+
+def group_option(text: str) -> Callable[[Function], Function]:
+    """Add ``-g GROUP``, which may be given once."""
+    return once("-g", "--group", metavar="GROUP", text=text)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> CliError:
@@ -278,13 +284,15 @@ def read_config(config: str) -> tuple[StoreConfig, list[str]]:
     return settings, [str(warning.message) for warning in caught]
 
 
-def load_config(config: str | None) -> StoreConfig | None:
-    """Read a broker.conf; warnings about it become lines on standard error."""
+def load_config(
+    config: str | None, warn: Callable[[str], None] | None = None
+) -> StoreConfig | None:
+    """Read a broker.conf; warnings about it go to ``warn``, else to standard error."""
     if config is None:
         return None
     settings, warned = read_config(config)
     for text in warned:
-        say(text)
+        (warn or say)(text)
     return settings
 
 

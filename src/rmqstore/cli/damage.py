@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqstore.base.arrays import BLANK_SIZE
+from rmqstore.base.layout import UNIT_BLANK_SIZE
 from rmqstore.directory.registry import check_deleted_topics
 from rmqstore.errors import StoreCorruptError, StoreError
 from rmqstore.files.paths import CONSUME_QUEUE
@@ -76,7 +76,7 @@ def compare_counts(opened: MessageStore) -> tuple[list[str], list[str]]:
             except (StoreError, OSError):  # reading it reports that
                 continue
             sizes, offsets = units["size"], units["physical_offset"]
-            lost = (sizes == BLANK_SIZE) | np.isin(offsets - offsets % file_size, missing)
+            lost = (sizes == UNIT_BLANK_SIZE) | np.isin(offsets - offsets % file_size, missing)
             blank += int(lost.sum())
             parts.append(offsets[(sizes > 0) & ~lost])
     named = np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)

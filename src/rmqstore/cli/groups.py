@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqstore.cli.common import (
-    Function,
+    group_option,
     open_store,
     output_option,
     store_command,
@@ -19,8 +19,9 @@ from rmqstore.cli.common import (
     zone_option,
 )
 from rmqstore.cli.failures import UNREADABLE, CliError, say
-from rmqstore.cli.output import Column, writer_for
+from rmqstore.cli.output import Column
 from rmqstore.cli.progress import Progress
+from rmqstore.cli.writers import writer_for
 from rmqstore.files.paths import CONFIG, CONSUMER_OFFSET_JSON, dead_letter_topic
 
 if TYPE_CHECKING:
@@ -30,18 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["dlq", "groups", "lag"]
 
 
-def _only(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """Return the one value of an option; of several, one would win unnoticed."""
-    if len(values) > 1:
-        raise click.UsageError(f"{param.opts[-1]} is given {len(values)} times", ctx)
-    return values[0] if values else None
-
-
-def _group_option(text: str) -> Callable[[Function], Function]:
-    """Add ``-g GROUP``, which may be given once."""
-    return click.option("-g", "--group", metavar="GROUP", multiple=True, callback=_only, help=text)
-
-
 def _known(kind: str, name: str | None, names: Collection[str]) -> None:
     """Raise, with the nearest names, unless a name is known."""
     if name is not None and name not in names:
@@ -49,7 +38,7 @@ def _known(kind: str, name: str | None, names: Collection[str]) -> None:
 
 
 @store_command()
-@_group_option("Only this group.")
+@group_option("Only this group.")
 @output_option
 def groups(*, store: str, config: str | None, group: str | None, output: str | None) -> None:
     """List consumer groups with what they read."""
@@ -80,7 +69,7 @@ def groups(*, store: str, config: str | None, group: str | None, output: str | N
 
 
 @store_command()
-@_group_option("Only this group.")
+@group_option("Only this group.")
 @topic_option("Only this topic.")
 @click.option(
     "--checkpoint",
@@ -159,7 +148,7 @@ def _of_stream(opened: MessageStore, checkpoint: str, topic: str | None) -> list
 
 
 @store_command()
-@_group_option("Only this group.")
+@group_option("Only this group.")
 @zone_option
 @output_option
 def dlq(

@@ -19,12 +19,13 @@ from rmqstore.cli.common import (
 )
 from rmqstore.cli.damage import compare_counts, known_damage, waiting_messages, zeroed_units
 from rmqstore.cli.failures import UNREADABLE, CliError, in_options
-from rmqstore.cli.output import Column, json_bytes, resolve, write_bytes, writer_for
+from rmqstore.cli.output import Column, json_bytes, resolve, write_bytes
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.state import State, state_of
 from rmqstore.cli.table import print_fields
 from rmqstore.cli.text import human_bytes, plural
 from rmqstore.cli.verdict import verdict_facts, verdict_fields, verdict_of, verdict_reason
+from rmqstore.cli.writers import writer_for
 from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreError
 from rmqstore.files.links import files_below

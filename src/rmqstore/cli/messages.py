@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.base.times import INT64_MAX, parse_time
+from rmqstore.base.layout import INT64_MAX
+from rmqstore.base.times import parse_time
 from rmqstore.cli import render
 from rmqstore.cli.common import (
     TIME_FORMS,
@@ -34,10 +35,11 @@ from rmqstore.cli.message_lines import (
     formatted,
     json_lines,
 )
-from rmqstore.cli.output import Column, Writer, resolve, write_bytes, writer_for
+from rmqstore.cli.output import Column, Writer, resolve, write_bytes
 from rmqstore.cli.place import message_of, refuse_place
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.walk import Bound, Damaged, MessageSelection, follow, walk
+from rmqstore.cli.writers import writer_for
 from rmqstore.errors import StoreCorruptError
 from rmqstore.filters import check_filter
 
@@ -110,8 +112,8 @@ def _settle(bound: Bound | None, of_queue: bool) -> Bound | None:
     metavar="N|TIME",
     help="End, itself not included: an offset or a time, as with --from.",
 )
-@once("--tags", "Only these: 'TagA || TagB'.")
-@once("--sql", "Only what passes: \"amount > 5 AND region IN ('eu', 'us')\".")
+@once("--tags", text="Only these: 'TagA || TagB'.")
+@once("--sql", text="Only what passes: \"amount > 5 AND region IN ('eu', 'us')\".")
 @click.option("-n", "--number", type=click.IntRange(0, INT64_MAX), help="So many at most.")
 @click.option("--follow", "following", is_flag=True, help="Wait for more at the end.")
 @_shape_options

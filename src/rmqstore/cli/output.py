@@ -1,9 +1,7 @@
-"""Rows for people and for programs: aligned tables, JSON lines, CSV."""
+"""Columns of rows, and bytes for standard output."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,7 +21,6 @@ __all__ = [
     "resolve",
     "stdout_is_terminal",
     "write_bytes",
-    "writer_for",
 ]
 
 
@@ -77,18 +74,6 @@ def resolve(output: str | None) -> str:
     return output or ("table" if stdout_is_terminal() else "jsonl")
 
 
-def writer_for(output: str | None, columns: Sequence[Column], *, local: bool = False) -> Writer:
-    """Return the writer of ``columns`` in the requested form."""
-    form = resolve(output)
-    if form == "csv":
-        return _CsvWriter(columns, local)
-    if form == "table":
-        from rmqstore.cli.table import TableWriter
-
-        return TableWriter(columns, local)
-    return _JsonWriter(columns, local)
-
-
 def write_bytes(data: bytes) -> None:
     """Write to standard output as it is."""
     sys.stdout.buffer.write(data)
@@ -132,45 +117,3 @@ class Writer(FlushedAtEnd):
     def row(self, values: Mapping[str, Any]) -> None:
         """Write one row."""
         raise NotImplementedError
-
-
-class _JsonWriter(Writer):
-    """One object a line.  A row may have fewer columns; what is no column goes out as it is."""
-
-    def __init__(self, columns: Sequence[Column], local: bool) -> None:
-        super().__init__(columns, local)
-        self._times = [one for one in columns if one.kind == "time"]
-
-    def row(self, values: Mapping[str, Any]) -> None:
-        """Write one row."""
-        data = dict(values)
-        for one in self._times:
-            data[one.name] = one.datum(data.get(one.name), self.local)
-        write_bytes(json_bytes(data, separators=(",", ":")))
-
-
-class _CsvWriter(Writer):
-    """A heading, then a line a row; lists are joined by blanks, maps are JSON."""
-
-    def __init__(self, columns: Sequence[Column], local: bool) -> None:
-        super().__init__(columns, local)
-        self._line([one.name for one in columns])
-
-    def row(self, values: Mapping[str, Any]) -> None:
-        """Write one row."""
-        cells = []
-        for one in self.columns:
-            value = one.datum(values.get(one.name), self.local)
-            if isinstance(value, Mapping):
-                value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-            elif isinstance(value, list | tuple):
-                value = " ".join(value)
-            elif isinstance(value, bool):
-                value = str(value).lower()
-            cells.append("" if value is None else value)
-        self._line(cells)
-
-    def _line(self, cells: Sequence[Any]) -> None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerow(cells)
-        write_bytes(text.getvalue().encode("utf-8", "surrogatepass"))

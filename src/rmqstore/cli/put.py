@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from rmqstore.base.layout import INT32_MAX
 from rmqstore.cli.common import open_store, refuse_foreign, store_command
 from rmqstore.cli.failures import UNREADABLE, USAGE, CliError, say
 from rmqstore.cli.progress import Progress
@@ -22,7 +23,6 @@ from rmqstore.files.paths import is_topic_name
 __all__ = ["put"]
 
 _CHUNK = 1 << 20  # bytes asked for at once
-_QUEUE_ID_MAX = 0x7FFFFFFF
 _LINE_MAX = 256 << 20  # bytes; no record can be longer than a file anyway
 
 
@@ -33,7 +33,7 @@ _LINE_MAX = 256 << 20  # bytes; no record can be longer than a file anyway
     "-q",
     "--queue",
     "queue_id",
-    type=click.IntRange(0, _QUEUE_ID_MAX),
+    type=click.IntRange(0, INT32_MAX),
     help="The queue to put into.",
 )
 @click.option(

@@ -8,8 +8,9 @@ import click
 
 from rmqstore.cli.common import load_config, output_option, store_command, zone_option
 from rmqstore.cli.failures import NOT_FOUND, say
-from rmqstore.cli.output import Column, writer_for
+from rmqstore.cli.output import Column
 from rmqstore.cli.progress import Progress
+from rmqstore.cli.writers import writer_for
 
 if TYPE_CHECKING:
     from rmqstore.config.store_config import StoreConfig

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from rmqstore.base.foreign import printable
+from rmqstore.base.layout import INT32_MAX
 from rmqstore.base.warn import Log
-from rmqstore.cli.common import read_config, refuse_foreign, store_command
+from rmqstore.cli.common import load_config, refuse_foreign, store_command
 from rmqstore.cli.completion import complete_file
 from rmqstore.cli.failures import UNREADABLE, USAGE, CliError, in_options
 from rmqstore.cli.log_lines import json_line, write_log
 
 if TYPE_CHECKING:
-    from rmqstore.config.store_config import StoreConfig
     from rmqstore.serve.server import Server as RunningServer
 
 __all__ = ["serve"]
@@ -37,7 +37,7 @@ _PORT = 9876  # of a name server
 # GIL switch interval, 5 ms by default. The loop releases the GIL several times a request and waits
 # up to an interval to get it back from a thread that makes figures, reads accounts or writes files.
 _SWITCH_SECONDS = 0.0005
-_MOST_HOURS = (1 << 31) - 1  # of fileReservedTime
+_MOST_HOURS = INT32_MAX  # of fileReservedTime
 _NAMES = {
     "acl": "--acl",
     "advertise": "--advertise",
@@ -166,7 +166,8 @@ def serve(
         raise click.UsageError("--tls-only needs --tls-cert and --tls-key")
     refuse_foreign(Path(store))
     write_log(partial(in_options, verb=serve))
-    settings = _settings(config)
+    # The log has the warnings; further ones as it is applied.
+    settings = load_config(config, lambda text: _LOG.warning("%s", text))
     wait_for_signal = _stop_on_signals()
     from rmqstore.config.file_sizes import java_keys
     from rmqstore.serve.conf import BrokerConf
@@ -231,16 +232,6 @@ def _tls(cert: str | None, key: str | None, *, only: bool) -> tuple[str, ...] | 
     if cert is None or key is None:
         return None
     return (cert, key, "only") if only else (cert, key)
-
-
-def _settings(config: str | None) -> StoreConfig | None:
-    """Read a broker.conf; the log has the warnings about it, further ones as it is applied."""
-    if config is None:
-        return None
-    settings, warned = read_config(config)
-    for text in warned:
-        _LOG.warning("%s", text)
-    return settings
 
 
 def _print_addresses(server: RunningServer, store: str) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rmqstore.cli.common import open_store, output_option, store_command
 from rmqstore.cli.failures import USAGE, CliError
-from rmqstore.cli.output import Column, writer_for
+from rmqstore.cli.output import Column
 from rmqstore.cli.progress import Progress
+from rmqstore.cli.writers import writer_for
 
 __all__ = ["snapshot"]
 

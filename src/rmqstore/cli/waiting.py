@@ -8,7 +8,8 @@ import click
 
 from rmqstore.cli.common import open_store, output_option, store_command, zone_option
 from rmqstore.cli.failures import UNREADABLE, CliError
-from rmqstore.cli.output import Column, writer_for
+from rmqstore.cli.output import Column
+from rmqstore.cli.writers import writer_for
 from rmqstore.services.half_queue import checks_of
 from rmqstore.services.stored import real_message, real_place
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqstore.base.arrays import BLANK_SIZE
-from rmqstore.base.times import INT64_MAX, INT64_MIN
+from rmqstore.base.layout import INT64_MAX, INT64_MIN, UNIT_BLANK_SIZE
 from rmqstore.cli.common import reported_damage
 from rmqstore.cli.failures import UNREADABLE, CliError, say
 from rmqstore.cli.progress import Progress
@@ -78,16 +77,16 @@ class Bound:
 
 
 def _first_unit(queue: Queue, start: int, stop: int) -> tuple[int, int]:
-    """Return the first unit that names a record, and its number; ``stop`` and 2**63 without one."""
+    """Return the number and log offset of the first unit with a record; ``stop`` without one."""
     while start < stop:
         units = queue.units(start, min(stop, start + _UNITS))
         sizes = units["size"]
-        good = (sizes > 0) & (sizes != BLANK_SIZE) & (units["physical_offset"] >= 0)
+        good = (sizes > 0) & (sizes != UNIT_BLANK_SIZE) & (units["physical_offset"] >= 0)
         if good.any():
             at = int(good.argmax())
             return start + at, int(units["physical_offset"][at])
         start += len(units)
-    return stop, 1 << 63
+    return stop, INT64_MAX
 
 
 def _first_time(queue: Queue, start: int, stop: int) -> tuple[int, int]:
@@ -97,7 +96,7 @@ def _first_time(queue: Queue, start: int, stop: int) -> tuple[int, int]:
             return at, queue[at].store_timestamp
         except (StoreCorruptError, LookupError):  # damaged, or lost
             continue
-    return stop, 1 << 63
+    return stop, INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +277,7 @@ def _read_each(
     """Iterate over queue offsets one at a time, as one of them is damaged."""
     for offset in span:
         try:
-            if queue.units(offset, offset + 1)["size"][0] == BLANK_SIZE:
+            if queue.units(offset, offset + 1)["size"][0] == UNIT_BLANK_SIZE:
                 continue
             message = queue[offset]
         except StoreCorruptError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqstore.base.times import INT64_MAX, INT64_MIN
+from rmqstore.base.layout import INT64_MAX, INT64_MIN
 from rmqstore.columns.expressions import Field, Literal, Node, tree_of
 
 __all__ = ["Bounds", "Range", "Texts", "bounds_of", "is_never", "range_of", "texts_of"]

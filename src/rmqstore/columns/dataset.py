@@ -32,17 +32,9 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
     """Messages of a scan for DuckDB, Polars and pyarrow; made by :meth:`Scan.dataset`.
 
     Each query is a pass of its own over the store, up to the head at its beginning. Bounds of
-    ``store_timestamp`` save reading as ``since`` and ``until`` of a scan do.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        Types of the columns.
-
-    Notes
-    -----
-    The files that the base class would read do not exist: operations that bypass the methods here,
-    such as ``pyarrow.dataset.write_dataset(dataset)``, fail with an error; pass them
+    ``store_timestamp`` save reading as ``since`` and ``until`` of a scan do. The files that the
+    base class would read do not exist: operations that bypass the methods here, such as
+    ``pyarrow.dataset.write_dataset(dataset)``, fail with an error; pass them
     ``dataset.scanner().to_reader()``.
     """
 
@@ -84,30 +76,7 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
         cache_metadata: bool = True,
         memory_pool: Any = None,
     ) -> StoreScanner:
-        """Return a scanner of the messages that pass a filter, with these columns.
-
-        Parameters
-        ----------
-        columns : iterable of str, or mapping of str to Expression, optional
-            Names, or names and what they are computed from; all columns by default.
-        filter : pyarrow.compute.Expression, optional
-            Which messages; on top of the dataset's own filter.
-        batch_size : int, optional
-            Rows of a batch, if that is less than the scan's ``batch_rows``.
-        batch_readahead, fragment_readahead, fragment_scan_options : optional
-            Accepted as callers pass them to any dataset; nothing is read ahead.
-        use_threads, cache_metadata, memory_pool : optional
-            Likewise; the core reads without the GIL.
-
-        Returns
-        -------
-        StoreScanner
-
-        Raises
-        ------
-        pyarrow.ArrowInvalid, TypeError
-            An expression or a name does not fit the columns.
-        """
+        """Return a scanner of the messages that pass a filter, with these columns."""
         scan = self._scan
         if batch_size is not None and batch_size < scan.batch_rows:
             scan = scan.replace(batch_rows=batch_size)
@@ -118,13 +87,7 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
         return StoreDataset(self._scan, _conjunction(self._filter, expression))
 
     def replace_schema(self, schema: pa.Schema) -> StoreDataset:
-        """Return the dataset with these of its columns; their types are the store's.
-
-        Raises
-        ------
-        ValueError
-            A column does not exist, or has another type.
-        """
+        """Return the dataset with these of its columns; their types are the store's."""
         for field in schema:
             at = self.schema.get_field_index(field.name)
             if at < 0 or self.schema.field(at).type != field.type:
@@ -134,17 +97,7 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
         return StoreDataset(self._scan.replace(columns=schema.names))
 
     def get_fragments(self, filter: Any = None) -> Iterator[StoreFragment]:
-        """Iterate over the one fragment: a store is read in one pass, as DataFusion does.
-
-        Parameters
-        ----------
-        filter : pyarrow.compute.Expression, optional
-            Which fragments may have a row that passes; no row is left out by it.
-
-        Yields
-        ------
-        StoreFragment
-        """
+        """Iterate over the one fragment: a store is read in one pass, as DataFusion does."""
         yield StoreFragment(self)
 
     def join(self, right_dataset: Any, *arguments: Any, **options: Any) -> Any:
@@ -164,15 +117,7 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
 
 
 class StoreFragment:
-    """All of a :class:`StoreDataset`, for engines that read a dataset fragment by fragment.
-
-    Attributes
-    ----------
-    physical_schema : pyarrow.Schema
-        Types of the columns.
-    partition_expression : pyarrow.compute.Expression
-        True for all rows.
-    """
+    """All of a :class:`StoreDataset`, for engines that read a dataset fragment by fragment."""
 
     def __init__(self, dataset: StoreDataset) -> None:
         self._dataset = dataset
@@ -190,15 +135,7 @@ class StoreFragment:
         batch_size: int | None = None,
         **options: Any,
     ) -> StoreScanner:
-        """Return a scanner, as :meth:`StoreDataset.scanner`; ``schema`` is the dataset's own.
-
-        Raises
-        ------
-        ValueError
-            ``schema`` has a column of another type.
-        pyarrow.ArrowInvalid, TypeError
-            An expression or a name does not fit the columns.
-        """
+        """Return a scanner, as :meth:`StoreDataset.scanner`; ``schema`` is the dataset's own."""
         dataset = self._dataset
         if schema is not None and not schema.equals(dataset.schema):
             dataset = dataset.replace_schema(schema)
@@ -229,13 +166,6 @@ class StoreScanner:
     """One query of a :class:`StoreDataset`; each method is a pass of its own.
 
     It works as a ``pyarrow.dataset.Scanner``. An error of the store is raised unchanged.
-
-    Attributes
-    ----------
-    dataset_schema : pyarrow.Schema
-        Columns of the dataset.
-    projected_schema : pyarrow.Schema
-        Columns of the batches.
     """
 
     dataset_schema: pa.Schema
@@ -350,13 +280,7 @@ class StoreScanner:
         return pa.Table.from_batches(found, schema=self.projected_schema)
 
     def take(self, indices: Any) -> pa.Table:
-        """Return the rows at these indices among those that pass, in the given order.
-
-        Raises
-        ------
-        IndexError
-            There are fewer rows.
-        """
+        """Return the rows at these indices among those that pass, in the given order."""
         import numpy as np
 
         wanted = np.asarray(indices, dtype=np.int64)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqstore.base.times import INT64_MAX, INT64_MIN
+from rmqstore.base.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from rmqstore.columns.bounds import Bounds, bounds_of, is_never, range_of, texts_of
 from rmqstore.columns.expressions import fields_of
 
@@ -29,7 +29,6 @@ S = TypeVar("S", bound="Selection")
 _POSITIONS = {"topic", "queue_id", "queue_offset", "physical_offset", "uniq_key"}
 _LOOKUPS = 4096  # of keys by the index, at most
 _NO_TAG = re.compile(r"[ |]|&&")  # never in a tag of a tag expression
-_QUEUE_ID_MOST = 0x7FFFFFFF
 
 
 def narrowed(scan: S, bounds: Bounds) -> tuple[S, ...]:
@@ -60,7 +59,7 @@ def _along_log(scan: S, topics: tuple[str, ...] | None, bounds: Bounds, extent: 
     """Narrow to one queue if no record is outside of the queues, else within the log or queues."""
     low, high = range_of(bounds, "queue_id")
     changes: dict[str, Any] = {}
-    if low == high and 0 <= low <= _QUEUE_ID_MOST:
+    if low == high and 0 <= low <= INT32_MAX:
         changes["queue_id"] = low
     if topics is not None and len(topics) == 1 and changes:
         whole = scan.start is None and scan.stop is None and not scan.keys

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from rmqstore import _core
 from rmqstore.base.arguments import one_of, wrong_type, wrong_value
-from rmqstore.base.times import INT64_MAX, INT64_MIN, to_millis
+from rmqstore.base.layout import INT32_MAX, INT64_MAX, INT64_MIN
+from rmqstore.base.times import to_millis
 from rmqstore.columns.selection import ScanExtent
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ _ON_REMOVED = ("raise", "skip")
 _ROWS_MOST = 1 << 24
 _BYTES_MOST = 1 << 30
 _MESSAGES, _MESSAGES_BYTES = 256, 4 << 20  # fetched at a time in iterations over messages
-_QUEUE_ID_MOST = 0x7FFFFFFF
 
 
 class Scan:
@@ -84,7 +84,7 @@ class Scan:
         self._topics: tuple[str, ...] = topic or ()
         self._keys: tuple[str, ...] = keys or ()
         self._nothing: bool = topic == () or keys == ()
-        self._queue_id = _bounded("queue_id", taken["queue_id"], 0, _QUEUE_ID_MOST, -1)
+        self._queue_id = _bounded("queue_id", taken["queue_id"], 0, INT32_MAX, -1)
         self._start = _bounded("start", taken["start"], 0, INT64_MAX, -1)
         self._stop = _bounded("stop", taken["stop"], 0, INT64_MAX, -1)
         self._since = INT64_MIN if since is None else to_millis(since, name="since")

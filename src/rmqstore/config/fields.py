@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+from rmqstore.base.layout import INT32_MAX, INT64_MAX
+
 __all__ = [
-    "INT_MAX",
-    "LONG_MAX",
-    "UNIT_BYTES",
     "DefaultSize",
     "Spec",
     "boolean",
@@ -32,9 +31,6 @@ __all__ = [
     "text",
 ]
 
-INT_MAX = 0x7FFFFFFF
-LONG_MAX = 0x7FFFFFFFFFFFFFFF
-UNIT_BYTES = 20  # of a consume queue
 
 _KEY = "rmqstore"
 _LINE_WIDTH = 76  # of a field's description: help() adds four
@@ -59,41 +55,18 @@ class DefaultSize(int):
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The specification of one field.
+    """The specification of one field."""
 
-    Attributes
-    ----------
-    java : str
-        Key in ``broker.conf``: the Java setter's name without ``set``, first letter small; empty
-        where the field has none.
-    kind : type
-        ``int``, ``bool``, ``str`` or a function's.
-    low, high : int
-        Range of an integer, both ends included.
-    choices : tuple of str
-        All values of a text field that has few, else empty.
-    form : str
-        Regular expression that a text must match entirely, else empty.
-    form_name : str
-        The form in words, for the error.
-    optional : bool
-        ``None`` is allowed.
-    unit : str
-        Of a number, else empty.
-    ours : bool
-        RocketMQ's store has no such field.
-    """
-
-    java: str
-    kind: type
-    low: int = 0
+    java: str  # key in ``broker.conf``: the setter's name without ``set``; empty if there is none
+    kind: type  # ``int``, ``bool``, ``str`` or a function's
+    low: int = 0  # of an integer, included as ``high``
     high: int = 0
-    choices: tuple[str, ...] = ()
-    form: str = ""
-    form_name: str = ""
-    optional: bool = False
-    unit: str = ""
-    ours: bool = False
+    choices: tuple[str, ...] = ()  # all values of a text that has few
+    form: str = ""  # regular expression that a text must match entirely
+    form_name: str = ""  # the form in words, for the error
+    optional: bool = False  # ``None`` is allowed
+    unit: str = ""  # of a number
+    ours: bool = False  # RocketMQ's store has no such field
 
     @property
     def allowed(self) -> str:
@@ -107,7 +80,7 @@ class Spec:
         return self.form_name or "text"
 
 
-def integer(java: str, default: int | None, low: int, high: int = INT_MAX, **more: Any) -> Any:
+def integer(java: str, default: int | None, low: int, high: int = INT32_MAX, **more: Any) -> Any:
     """Return a dataclass field for a whole number between ``low`` and ``high``.
 
     ``None`` is allowed if it is the default.
@@ -116,7 +89,7 @@ def integer(java: str, default: int | None, low: int, high: int = INT_MAX, **mor
     return _field(default, Spec(java, int, low=low, high=high, **more))
 
 
-def file_size(java: str, default: int, low: int, high: int = INT_MAX, *, unit: str) -> Any:
+def file_size(java: str, default: int, low: int, high: int = INT32_MAX, *, unit: str) -> Any:
     """Return a dataclass field for a file size, by default that of a store's files."""
     return _field(DefaultSize(default), Spec(java, int, low=low, high=high, unit=unit))
 
@@ -178,7 +151,7 @@ def _described(name: str, default: object, spec: Spec) -> list[str]:
     about = f"{spec.java or 'no key'}, not of RocketMQ's store" if spec.ours else spec.java
     values = repr(default)
     if spec.kind is int:
-        high = {INT_MAX: "2**31 - 1", LONG_MAX: "2**63 - 1"}.get(spec.high, f"{spec.high:_}")
+        high = {INT32_MAX: "2**31 - 1", INT64_MAX: "2**63 - 1"}.get(spec.high, f"{spec.high:_}")
         if default is None:
             values = f"None, or {spec.low:_} to {high} {spec.unit}".rstrip()
         else:

@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base import layout
 from rmqstore.config.fields import (
-    INT_MAX,
-    LONG_MAX,
-    UNIT_BYTES,
     boolean,
     check_value,
     choice,
@@ -35,7 +33,6 @@ __all__ = ["RmqStoreWarning", "StoreConfig"]
 
 _HOURS = r"\s*([01]?\d|2[0-3])\s*(;\s*([01]?\d|2[0-3])\s*)*;?"
 _LEVELS = r"[0-9]{1,9}[smhd]( [0-9]{1,9}[smhd])*"
-_INDEX_HEADER_BYTES, _SLOT_BYTES, _ENTRY_BYTES = 40, 4, 20
 # Defaults of a broker; for an embedded store they are opt-in.
 _BROKER_DEFAULTS = {"file_reserved_time": 72}
 
@@ -88,14 +85,18 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
     store_path_commit_log: str | None = text("storePathCommitLog", None)
     read_only_commit_log_store_paths: str | None = text("readOnlyCommitLogStorePaths", None)
     mapped_file_size_commit_log: int = file_size(
-        "mappedFileSizeCommitLog", 1 << 30, 1024, unit="bytes"
+        "mappedFileSizeCommitLog", 1 << 30, layout.LOG_FILE_LEAST, unit="bytes"
     )
     mapped_file_size_consume_queue: int = file_size(
-        "mappedFileSizeConsumeQueue", 6_000_000, UNIT_BYTES, INT_MAX - INT_MAX % 20, unit="bytes"
+        "mappedFileSizeConsumeQueue",
+        6_000_000,
+        layout.UNIT_BYTES,
+        layout.INT32_MAX - layout.INT32_MAX % layout.UNIT_BYTES,
+        unit="bytes",
     )
     enable_consume_queue_ext: bool = boolean("enableConsumeQueueExt", False)
     mapped_file_size_consume_queue_ext: int = file_size(
-        "mappedFileSizeConsumeQueueExt", 48 << 20, 24, unit="bytes"
+        "mappedFileSizeConsumeQueueExt", 48 << 20, layout.EXT_FILE_LEAST, unit="bytes"
     )
     bit_map_length_consume_queue_ext: int = integer(
         "bitMapLengthConsumeQueueExt", 64, 0, unit="bits"
@@ -172,7 +173,7 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
         "delays such as '1s 5m 2h 1d', separated by one space",
     )
     flush_delay_offset_interval: int = integer(
-        "flushDelayOffsetInterval", 10_000, 1, LONG_MAX, unit="ms"
+        "flushDelayOffsetInterval", 10_000, 1, layout.INT64_MAX, unit="ms"
     )
     clean_file_forcibly_enable: bool = boolean("cleanFileForciblyEnable", False)
     warm_maped_file_enable: bool = boolean("warmMapedFileEnable", False)
@@ -188,7 +189,7 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
         "defaultTopicQueueNums", 4, 1, 65536, ours=True, unit="queues"
     )
     max_body_size: int = integer(
-        "maxBodySize", 64 << 20, 1, LONG_MAX, ours=True, unit="bytes inflated"
+        "maxBodySize", 64 << 20, 1, layout.INT64_MAX, ours=True, unit="bytes inflated"
     )
     compress_above: int | None = integer(
         "compressAbove", None, 1, ours=True, unit="bytes of a body"
@@ -198,10 +199,10 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
         "asked for the end of a transaction in doubt, returns 'commit', 'rollback' or None"
     )
     transaction_check_interval: int = integer(
-        "transactionCheckInterval", 60_000, 1, LONG_MAX, ours=True, unit="ms"
+        "transactionCheckInterval", 60_000, 1, layout.INT64_MAX, ours=True, unit="ms"
     )
     transaction_timeout: int = integer(
-        "transactionTimeOut", 6000, 0, LONG_MAX, ours=True, unit="ms"
+        "transactionTimeOut", 6000, 0, layout.INT64_MAX, ours=True, unit="ms"
     )
     transaction_check_max: int = integer("transactionCheckMax", 15, 1, ours=True, unit="times")
     enable_calc_filter_bit_map: bool = boolean("enableCalcFilterBitMap", False, ours=True)
@@ -230,13 +231,13 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
         for name, spec in _SPECS.items():
             check_value(name, getattr(self, name), spec, _DEFAULTS[name])
         size = self.mapped_file_size_consume_queue
-        if rest := -size % UNIT_BYTES:
+        if rest := -size % layout.UNIT_BYTES:
             object.__setattr__(self, "mapped_file_size_consume_queue", size + rest)
-        if self.index_file_bytes > INT_MAX:
+        if self.index_file_bytes > layout.INT32_MAX:
             raise ValueError(
                 f"max_hash_slot_num is {self.max_hash_slot_num} and max_index_num is "
                 f"{self.max_index_num}, which makes index files of {self.index_file_bytes} bytes, "
-                f"must be at most {INT_MAX}"
+                f"must be at most {layout.INT32_MAX}"
             )
 
     def __eq__(self, other: object) -> bool:
@@ -249,11 +250,7 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
     @property
     def index_file_bytes(self) -> int:
         """Bytes of one index file."""
-        return (
-            _INDEX_HEADER_BYTES
-            + _SLOT_BYTES * self.max_hash_slot_num
-            + _ENTRY_BYTES * self.max_index_num
-        )
+        return layout.index_file_bytes(self.max_hash_slot_num, self.max_index_num)
 
     @classmethod
     def small(cls, **changes: Any) -> StoreConfig:

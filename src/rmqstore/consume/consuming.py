@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from rmqstore.base.arguments import one_of, shown, wrong_type, wrong_value
+from rmqstore.base.layout import INT32_MAX
 from rmqstore.base.times import to_millis
 from rmqstore.brokerfiles.offsets import check_names
 from rmqstore.consume.groups import group_name
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from rmqstore.consume.consumer import Consumer
 
 __all__ = ["Consumers"]
-
-_QUEUE_ID_MOST = (1 << 31) - 1
 
 
 class Consumers:
@@ -159,6 +158,6 @@ def _beginning(start: TimeLike) -> str | int:
 def _queue_id(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise wrong_type("queues", "ids of queues", value)
-    if not 0 <= value <= _QUEUE_ID_MOST:
-        raise wrong_value("queues", f"0 to {_QUEUE_ID_MOST} each", value)
+    if not 0 <= value <= INT32_MAX:
+        raise wrong_value("queues", f"0 to {INT32_MAX} each", value)
     return value

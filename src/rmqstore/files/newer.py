@@ -38,24 +38,13 @@ _NAMES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Newer:
-    """A file or directory of RocketMQ 5.
+    """A file or directory of RocketMQ 5."""
 
-    Attributes
-    ----------
-    place : str
-        Below the store's root.
-    what : str
-        Its purpose.
-    reading : str
-        What a reader has without it; empty if it lacks nothing.
-    has_topics : bool
-        Whether topics and queues are kept there, so that those missing from ``topics.json`` and
-        ``consumequeue`` are not deleted ones.
-    """
-
-    place: str
-    what: str
-    reading: str
+    place: str  # below the store's root
+    what: str  # its purpose
+    reading: str  # what a reader has without it; empty if it lacks nothing
+    # Topics and queues are kept there: those that ``topics.json`` and ``consumequeue`` lack are not
+    # deleted ones.
     has_topics: bool = False
 
     def __str__(self) -> str:

@@ -8,7 +8,8 @@ Source: ``store/config/StorePathConfigHelper.java``, ``common/UtilAll.java`` ``o
 from __future__ import annotations
 
 import re
-import time
+
+from rmqstore.base.layout import INT32_MAX, INT64_MAX
 
 __all__ = [
     "ABORT",
@@ -31,7 +32,6 @@ __all__ = [
     "TOPIC_MAX_LENGTH",
     "TOPIC_NAME",
     "dead_letter_topic",
-    "index_file_name",
     "is_group_name",
     "is_stored_topic_name",
     "is_topic_name",
@@ -85,8 +85,6 @@ _OFFSET_DIGITS = 20
 _OFFSET_NAME = re.compile(r"[0-9]{20}", re.ASCII)
 _INDEX_NAME = re.compile(r"[0-9]{17}", re.ASCII)
 _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
-_INT64_MAX = (1 << 63) - 1
-_INT32_MAX = (1 << 31) - 1
 
 
 def is_topic_name(name: str) -> bool:
@@ -136,7 +134,7 @@ def parse_offset_file_name(name: str) -> int | None:
     if _OFFSET_NAME.fullmatch(name) is None:
         return None
     offset = int(name)
-    return offset if offset <= _INT64_MAX else None
+    return offset if offset <= INT64_MAX else None
 
 
 def parse_queue_id(name: str) -> int | None:
@@ -144,13 +142,7 @@ def parse_queue_id(name: str) -> int | None:
     if _QUEUE_ID.fullmatch(name) is None:
         return None
     queue_id = int(name)
-    return queue_id if queue_id <= _INT32_MAX else None
-
-
-def index_file_name(millis: int) -> str:
-    """Return the name of an index file made at this time: local time, ``yyyyMMddHHmmssSSS``."""
-    seconds, rest = divmod(millis, 1000)
-    return time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{rest:03d}"
+    return queue_id if queue_id <= INT32_MAX else None
 
 
 def parse_index_file_name(name: str) -> int | None:

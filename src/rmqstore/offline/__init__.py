@@ -25,6 +25,7 @@ log with its queues (:func:`seal_store`), and how the start of a 4.9.3 broker en
 
 from __future__ import annotations
 
+from rmqstore.base.layout import UNIT_BYTES
 from rmqstore.offline.broker_start import broker_start, broker_start_of
 from rmqstore.offline.build import Build, BuildStep, BuildTotals, StepReport
 from rmqstore.offline.findings import BrokerStart, Finding
@@ -78,7 +79,6 @@ from rmqstore.offline.ranges import (
 from rmqstore.offline.walk import (
     ENTRY_BYTES,
     SLICE_BYTES,
-    UNIT_BYTES,
     Damage,
     LogSlice,
     LogWalk,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from rmqstore.base.arguments import wrong_value
+from rmqstore.base.layout import UNIT_BYTES
 from rmqstore.base.syncing import sync_path
 from rmqstore.files import paths
 from rmqstore.offline.index import (
@@ -34,7 +35,7 @@ from rmqstore.offline.queues import (
     sync_queues,
 )
 from rmqstore.offline.ranges import LogPlan, RangeReport, check_contiguous
-from rmqstore.offline.walk import UNIT_BYTES, UnitRun
+from rmqstore.offline.walk import UnitRun
 
 __all__ = ["Build", "BuildStep", "BuildTotals", "StepReport"]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore import _core
+from rmqstore.base.layout import RECORD_BLANK_BYTES
 from rmqstore.errors import StoreError
 from rmqstore.files import paths
 
@@ -33,7 +34,6 @@ __all__ = [
     "save_queue_numbers",
 ]
 
-_BLANK_BYTES = 8  # the least that a file ends with
 _PIECES_A_FILE = 16
 
 QueueNumbers = Mapping[str, Mapping[int, int]]
@@ -219,9 +219,9 @@ def assign_positions(pieces: Iterable[LogPiece], file_size: int) -> list[LogPiec
     at = 0
     for piece in pieces:
         left = file_size - at % file_size
-        if piece.size > file_size - _BLANK_BYTES:
+        if piece.size > file_size - RECORD_BLANK_BYTES:
             raise ValueError(f"a piece of {piece.size} bytes does not fit into {file_size} bytes")
-        if piece.size + _BLANK_BYTES > left:
+        if piece.size + RECORD_BLANK_BYTES > left:
             planned[-1] = replace(planned[-1], ends_file=True)
             at += left
         planned.append(replace(piece, position=at))

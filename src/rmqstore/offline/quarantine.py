@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rmqstore import opening
 from rmqstore._core import filler_record, log_pieces
+from rmqstore.base import layout
 from rmqstore.base.syncing import sync_path
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.directory.layout import log_file
@@ -31,8 +32,6 @@ __all__ = ["SavedRange", "restore", "saved_ranges"]
 Piece = tuple[int, int, str]
 
 _NAME = re.compile(r"([0-9]{20})-([0-9]+)")
-_BLANK_BYTES, _BLANK_MAGIC = 8, 0xCBD43194
-_WATERMARK_AT, _WATERMARK_BYTES = 2048, 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +201,11 @@ def _put_back(log: _Log, saved: SavedRange, pieces: list[Piece]) -> None:
     with open_regular(saved.path) as file:
         data = file.read()
     for start, length, kind in pieces:
-        used = _BLANK_BYTES if kind == "blank" else length
+        used = layout.RECORD_BLANK_BYTES if kind == "blank" else length
         into[start - offset : start - offset + used] = data[start - offset : start - offset + used]
     for start, end in _gaps(offset, stop, pieces):
         if end == log.file_stop(offset):
-            filler = (end - start).to_bytes(4) + _BLANK_MAGIC.to_bytes(4)
+            filler = layout.RECORD_START.pack(end - start, layout.MAGIC_BLANK)
         else:
             filler = filler_record(start, end - start)
         into[start - offset : start - offset + len(filler)] = filler
@@ -218,7 +217,7 @@ def _distrust(root: Path) -> None:
     (root / paths.ABORT).touch()
     sync_path(root)
     with open_regular(root / paths.CHECKPOINT, write=True) as file:
-        file.seek(_WATERMARK_AT)
-        file.write(bytes(_WATERMARK_BYTES))
+        file.seek(layout.WATERMARK_AT)
+        file.write(bytes(layout.WATERMARK_BYTES))
         file.flush()
         os.fsync(file.fileno())

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore import _core
+from rmqstore.base.layout import UNIT_BYTES
 from rmqstore.base.syncing import sync_path
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.ranges import QueueRange, RangeReport
-from rmqstore.offline.walk import UNIT_BYTES, Unit, UnitRun
+from rmqstore.offline.walk import Unit, UnitRun
 
 __all__ = [
     "QueueAppender",

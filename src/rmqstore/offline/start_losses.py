@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import struct
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from struct import Struct
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from rmqstore.base import arrays
+from rmqstore.base import layout
 from rmqstore.base.times import format_millis
 from rmqstore.errors import StoreCorruptError, StoreError
 from rmqstore.files import paths
@@ -23,7 +23,6 @@ from rmqstore.files.newer import find_newer
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.findings import Finding
 from rmqstore.offline.start_files import FileSizes, listed, relative
-from rmqstore.offline.walk import UNIT_BYTES
 from rmqstore.types import RecoveredRange
 
 if TYPE_CHECKING:
@@ -32,16 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["loss_findings"]
 
-_UNIT = struct.Struct(">qiq")
-_TIMES = struct.Struct(">qqq")  # of the checkpoint: log, queues, index
-_INDEX_RANGE = struct.Struct(">qqqq")  # of an index file: times, offsets, first and last of each
-_RECORD_START = struct.Struct(">ii")  # size, magic
-_BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for no message
-_MAGIC = -626843481
-_V6_FLAG = 1 << 4
-_SYS_FLAG_AT, _STORE_TIME_AT, _V6_MORE = 36, 56, 12
-# Ours, 0 in a broker's checkpoint: magic, and the time of the queues once more.
-_WATERMARK_AT, _WATERMARK = 2048, struct.Struct(">i52xq")
 _AHEAD_MS = 86_400_000  # beyond now, a time is none of a checkpoint: the core's TIMES_AHEAD_MS
 _MARGIN_MS = 3000  # of StoreCheckpoint.getMinTimestamp
 _RECOVERED_FILES = 3
@@ -250,7 +239,7 @@ class _QueueEnds:
             if lost == 0:
                 continue
             place = f"{paths.CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}"
-            start = gap.first * UNIT_BYTES
+            start = gap.first * layout.UNIT_BYTES
             yield Finding(
                 "lost",
                 "unit-missing" if gap.zeros else "queue-file-missing",
@@ -284,7 +273,7 @@ class _QueueEnds:
                 "lost",
                 "unit-missing" if has_files else "queue-missing",
                 place,
-                low * UNIT_BYTES if has_files else None,
+                low * layout.UNIT_BYTES if has_files else None,
                 f"the queue {text}: a broker dispatches the log behind them, so that they stay "
                 "lost; opening the store to write here completes the queue",
                 line="[BUG]logic queue order maybe wrong, expectLogicOffset: {} "
@@ -327,10 +316,10 @@ def _queue_end(files: Sequence[tuple[int, str]], size: int) -> tuple[int, int, i
     A cut to the log's end takes the first unit of the last file for good: see ``_ShortQueue.kept``.
     """
     end = physical = kept = 0
-    count = size // UNIT_BYTES
+    count = size // layout.UNIT_BYTES
     for start, path in files[-_RECOVERED_FILES:]:
         used, last = _used_units(path, count)
-        end = start // UNIT_BYTES + used
+        end = start // layout.UNIT_BYTES + used
         physical = last or physical
         if used < count:
             kept = _used_units(path, count, 1)[0] - 1 if used == 0 else 0
@@ -342,9 +331,9 @@ def _queue_gaps(
     files: Sequence[tuple[int, str]], size: int, low: int, high: int
 ) -> Iterator[_UnitGap]:
     """Return the gaps of a queue between two places; a broker's recovery looks for none."""
-    at, count = low, size // UNIT_BYTES
+    at, count = low, size // layout.UNIT_BYTES
     for number, (start, path) in enumerate(files):
-        first = start // UNIT_BYTES
+        first = start // layout.UNIT_BYTES
         if at < min(first, high):
             yield _UnitGap(at, min(first, high))
         at = max(at, first + count)
@@ -366,7 +355,7 @@ def _zeros(path: str, first: int, count: int, low: int) -> Iterator[_UnitGap]:
     with file:
         if _record_end(file, 0) and _record_end(file, count - 1):
             return
-        units = np.frombuffer(file.read(count * UNIT_BYTES), dtype=arrays.UNIT_FIELDS)
+        units = np.frombuffer(file.read(count * layout.UNIT_BYTES), dtype=layout.UNIT_FIELDS)
     zeros = first + ((units["physical_offset"] < 0) | (units["size"] <= 0)).nonzero()[0]
     zeros = zeros[zeros >= low]
     if len(zeros):
@@ -379,7 +368,7 @@ def _messages(queue: Queue, gap: _UnitGap) -> int:
         sizes = queue.units(gap.first, gap.stop)["size"]
     except (StoreError, OSError, IndexError):
         return gap.stop - gap.first  # beside an owner none are derived
-    return int((sizes != _BLANK_SIZE).sum())
+    return int((sizes != layout.UNIT_BLANK_SIZE).sum())
 
 
 def _units(count: int) -> str:
@@ -413,16 +402,16 @@ def _used_units(path: str, count: int, first: int = 0) -> tuple[int, int]:
 
 def _record_end(file: BinaryIO, number: int) -> int:
     """Return where the record of a unit of a queue's file ends, 0 if the unit is not there."""
-    offset, size, _ = _read(file.fileno(), _UNIT, number * UNIT_BYTES)
+    offset, size, _ = _read(file.fileno(), layout.UNIT, number * layout.UNIT_BYTES)
     return offset + size if offset >= 0 and size > 0 else 0
 
 
-def _read(fd: int, form: struct.Struct, at: int) -> tuple[int, ...]:
+def _read(fd: int, form: Struct, at: int) -> tuple[int, ...]:
     """Return the numbers there; zeros behind the end."""
     return form.unpack(os.pread(fd, form.size, at).ljust(form.size, b"\0"))
 
 
-def _read_path(path: str | Path, form: struct.Struct, at: int = 0) -> tuple[int, ...]:
+def _read_path(path: str | Path, form: Struct, at: int = 0) -> tuple[int, ...]:
     """Return the numbers of a file; zeros if it cannot be read."""
     try:
         with open_regular(path) as file:
@@ -432,7 +421,7 @@ def _read_path(path: str | Path, form: struct.Struct, at: int = 0) -> tuple[int,
 
 
 def _checkpoint(root: Path) -> tuple[int, ...]:
-    return _read_path(root / paths.CHECKPOINT, _TIMES)
+    return _read_path(root / paths.CHECKPOINT, layout.CHECKPOINT_TIMES)
 
 
 def _newer_checkpoint(
@@ -445,7 +434,10 @@ def _newer_checkpoint(
     """
     end = opened.recovery.log_end
     noted = max(physic, logics)
-    magic, marked = _read_path(root / paths.CHECKPOINT, _WATERMARK, _WATERMARK_AT)
+    # The watermark is ours, zeros in a broker's checkpoint, and has the time of the queues again.
+    magic, _, _, marked, _ = _read_path(
+        root / paths.CHECKPOINT, layout.WATERMARK, layout.WATERMARK_AT
+    )
     if (magic and marked == logics) or noted > time.time() * 1000 + _AHEAD_MS:
         return
     if any(one.kind == "damaged" and one.stop >= end for one in opened.recovery.ranges):
@@ -472,11 +464,13 @@ def _abnormal_start(log: list[tuple[int, str]], times: tuple[int, ...]) -> int:
     """Return the file that a recovery after a kill begins with."""
     newest = max(0, min(times[:2]) - _MARGIN_MS)
     for start, path in reversed(log):
-        _, magic = _read_path(path, _RECORD_START)
-        (flag,) = _read_path(path, struct.Struct(">i"), _SYS_FLAG_AT)
-        at = _STORE_TIME_AT + (_V6_MORE if flag & _V6_FLAG else 0)
-        (stored,) = _read_path(path, struct.Struct(">q"), at)
-        if magic == _MAGIC and 0 < stored <= newest:
+        _, magic = _read_path(path, layout.RECORD_START)
+        (flag,) = _read_path(path, layout.INT32, layout.RECORD_SYS_FLAG)
+        at = layout.RECORD_STORE_TIMESTAMP + (
+            layout.HOST_V6_EXTRA if flag & layout.SYS_BORN_HOST_V6 else 0
+        )
+        (stored,) = _read_path(path, layout.INT64, at)
+        if magic == layout.MAGIC_MESSAGE and 0 < stored <= newest:
             return start
     return log[0][0]
 
@@ -486,7 +480,7 @@ def _index_files(root: Path, noted: int, from_file: int) -> Iterator[Finding]:
     for one in listed(root / paths.INDEX) or []:
         if paths.parse_index_file_name(one.name) is None:
             continue
-        _, end_time, begin, _ = _read_path(one.path, _INDEX_RANGE)
+        _, end_time, begin, _ = _read_path(one.path, layout.INDEX_RANGE)
         if end_time > noted and begin < from_file:
             message = (
                 f"newer than the checkpoint: a broker deletes it, and enters only keys of records "

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rmqstore import _core
+from rmqstore.base.layout import UNIT_BYTES
 from rmqstore.config.store_config import StoreConfig
 
 __all__ = [
     "ENTRY_BYTES",
     "SLICE_BYTES",
-    "UNIT_BYTES",
     "Damage",
     "LogSlice",
     "LogWalk",
@@ -20,9 +20,6 @@ __all__ = [
     "UnitRun",
     "WalkTotals",
 ]
-
-UNIT_BYTES = len(_core.blank_units(1))
-"""Bytes of a unit of a consume queue."""
 
 ENTRY_BYTES = _core.LOOSE_ENTRY_BYTES
 """Bytes of an index entry that has no number yet, as a walk gives it."""

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.base.times import INT64_MAX, INT64_MIN, format_millis, parse_time, to_millis
+from rmqstore.base.layout import INT64_MAX, INT64_MIN
+from rmqstore.base.times import format_millis, parse_time, to_millis
 
 pytestmark = pytest.mark.pure
 

@@ -1,4 +1,4 @@
-"""The check of the sources finds text of others that would reach a log or a terminal as it is."""
+"""The check of the sources finds foreign text, and layouts of files that stand apart."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def problems(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], list[str]]
             def read_bytes(self) -> bytes:
                 return content.encode()
 
-        return check_sources.foreign_text_problems(Planted(TOP / "src/rmqstore" / name))
+        path = Planted(TOP / "src/rmqstore" / name)
+        return check_sources.foreign_text_problems(path) + check_sources.layout_problems(path)
 
     return find
 
@@ -85,3 +86,33 @@ def test_found(problems: Callable[[str, str], list[str]], name: str, line: str) 
 )
 def test_not_found(problems: Callable[[str, str], list[str]], name: str, line: str) -> None:
     assert problems(name, line) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'UNIT = struct.Struct(">qiq")',
+        'size = struct.unpack(">i", data)',
+        'size = int.from_bytes(data[:4], "big", signed=True)',
+        "head = size.to_bytes(4)",
+        "position = offset * 20",
+        "count = size // 20",
+        "most = 0x7FFFFFFF",
+        "most = (1 << 31) - 1",
+        "end = 9223372036854775807",
+        "end = 1 << 63",
+        'dtype = [("size", ">i4")]',
+    ],
+)
+def test_a_layout_apart_is_found(problems: Callable[[str, str], list[str]], line: str) -> None:
+    (one,) = problems("offline/x.py", line)
+    assert one.startswith("src/rmqstore/offline/x.py:1: ")
+    assert problems("base/layout.py", line) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['word = int.from_bytes(data, "little")', "batch = 1 << 20", 'form = "hhqqi4x"', "x = 20"],
+)
+def test_what_is_no_layout_passes(problems: Callable[[str, str], list[str]], line: str) -> None:
+    assert problems("offline/x.py", line) == []

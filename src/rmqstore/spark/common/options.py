@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from rmqstore.base.arguments import wrong_type
+from rmqstore.base.layout import INT64_MAX
 from rmqstore.base.times import to_millis
 from rmqstore.spark.common.option_names import KNOWN_OPTIONS
 
@@ -103,7 +104,7 @@ class Options:
             raise self.error(name, "at least one value")
         return texts
 
-    def integer(self, name: str, *, low: int = 1, high: int = (1 << 63) - 1) -> int | None:
+    def integer(self, name: str, *, low: int = 1, high: int = INT64_MAX) -> int | None:
         """Return a number within its bounds; None if not given."""
         value = self._values.get(name)
         if value is None:

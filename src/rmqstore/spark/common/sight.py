@@ -13,13 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqstore.base.layout import RECORD_FIXED_BYTES, RECORD_START
 from rmqstore.errors import StoreNotFoundError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 
 __all__ = ["SeenStore", "StoreNotVisibleError", "check_all", "check_directory", "note_host", "seen"]
 
-_MIN_RECORD, _MAX_READ = 91, 4096  # bytes
+_MAX_READ = 4096  # bytes
 _MAX_RECORDS = 2
 
 
@@ -119,5 +120,5 @@ def _first_record(file: Path) -> str:
             data = opened.read(_MAX_READ)
     except OSError:
         return ""
-    size = int.from_bytes(data[:4], "big", signed=True)
-    return str(xxhash.xxh3_64_hexdigest(data[:size])) if size >= _MIN_RECORD else ""
+    size = RECORD_START.unpack_from(data)[0] if len(data) >= RECORD_FIXED_BYTES else 0
+    return str(xxhash.xxh3_64_hexdigest(data[:size])) if size >= RECORD_FIXED_BYTES else ""

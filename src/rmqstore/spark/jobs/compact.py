@@ -11,12 +11,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import rmqstore
 from rmqstore.base.arguments import did_you_mean
-from rmqstore.base.times import INT64_MIN, to_millis
+from rmqstore.base.layout import INT64_MIN
+from rmqstore.base.times import to_millis
 from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.brokerfiles.fields import file_object
 from rmqstore.brokerfiles.topics import TopicTable
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.directory.registry import TopicRegistry
@@ -265,7 +267,7 @@ class _ConfigTask:
         source, target = Path(self.source, paths.CONFIG), Path(self.target, paths.CONFIG)
         self._copy_topics()
         for name, (table, separator) in _TABLES.items():
-            data = ConfigFile(source / name).load(_mapping)
+            data = ConfigFile(source / name).load(file_object)
             if data is None:
                 continue
             entries = data.get(table)
@@ -280,7 +282,7 @@ class _ConfigTask:
         if self._is_kept(SCHEDULE_TOPIC):
             whole.append(paths.DELAY_OFFSET_JSON)
         for name in whole:
-            data = ConfigFile(source / name).load(_mapping)
+            data = ConfigFile(source / name).load(file_object)
             if data is not None:
                 ConfigFile(target / name).save(data)
 
@@ -295,9 +297,3 @@ class _ConfigTask:
 
     def _is_kept(self, topic: str) -> bool:
         return self.topics is None or topic in self.topics
-
-
-def _mapping(data: Any) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise ValueError(f"the file holds {type(data).__name__}, must be an object")
-    return data

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore.base.times import INT64_MAX
+from rmqstore.base.layout import INT64_MAX
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreError
 from rmqstore.files import paths

@@ -31,6 +31,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, TimestampType
 
+from rmqstore.base.layout import INT32_MAX, INT64_MAX
 from rmqstore.spark.common.schema import spark_schema
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ _FALSE = {
     "less": "greater_equal",
     "less_equal": "greater",
 }
-_INTEGERS: dict[type[DataType], int] = {IntegerType: 1 << 31, LongType: 1 << 63}
+_INTEGERS: dict[type[DataType], int] = {IntegerType: INT32_MAX, LongType: INT64_MAX}
 
 Value = int | str | bytes | None
 
@@ -152,7 +153,7 @@ def _plain(value: Any, kind: DataType) -> Value:
         return bytes(value)
     most = _INTEGERS.get(type(kind))
     if most is not None and type(value) is int:
-        if not -most <= value < most:
+        if not -most - 1 <= value <= most:
             raise OverflowError(value)
         return value
     if isinstance(kind, TimestampType) and isinstance(value, datetime) and value.tzinfo:

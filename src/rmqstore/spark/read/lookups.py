@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmqstore.base.arrays import sizes_of
-from rmqstore.base.times import INT64_MAX
+from rmqstore.base.layout import INT64_MAX
 from rmqstore.spark.read.cutting import units_of
 from rmqstore.spark.read.partitions import Piece, scan_piece
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from rmqstore.base.layout import INT32_MAX
 from rmqstore.columns.scan import COLUMNS
 from rmqstore.errors import StoreNotFoundError, TopicNotFoundError
 from rmqstore.files import paths
@@ -39,7 +40,6 @@ __all__ = [
 OnCorrupt = Literal["raise", "skip", "stop"]
 
 _POLICIES: dict[str, OnCorrupt] = {"fail": "raise", "skip": "skip", "stop": "stop"}
-_MAX_QUEUE_ID = 0x7FFFFFFF
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def _queues(options: Options) -> dict[str, tuple[int, ...]] | None:
 
 
 def _is_queue(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _MAX_QUEUE_ID
+    return type(value) is int and 0 <= value <= INT32_MAX
 
 
 def _stores(given: Iterable[str]) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from rmqstore.base.times import INT64_MIN, format_millis
+from rmqstore.base.layout import INT64_MAX, INT64_MIN
+from rmqstore.base.times import format_millis
 from rmqstore.brokerfiles.offsets import OffsetTable
 from rmqstore.errors import MessagesRemovedError
 from rmqstore.spark.common.options import OptionError, Options, millis_of
@@ -180,7 +181,7 @@ def _positions(
     offsets = _per_queue(options, name, allowed)
     for queues in offsets.values():
         for value in queues.values():
-            if type(value) is not int or not FIRST <= value < 1 << 63:
+            if type(value) is not int or not FIRST <= value <= INT64_MAX:
                 raise options.error(name, allowed)
     return Positions(name, rest, offsets=offsets, exact=exact)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
+from rmqstore.files import paths
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
@@ -54,11 +55,13 @@ def identity_at(store: MessageStore, physical_offset: int) -> RecordIdentity | N
 
 def cut_before(path: str, physical_offset: int) -> str:
     """Return which log file ends before an offset that it had, and where; "" if none does."""
-    starts = [int(file.name) for file in Path(path, "commitlog").glob("[0-9]" * 20)]
-    start = max((start for start in starts if start <= physical_offset), default=None)
+    names = (file.name for file in Path(path, paths.COMMIT_LOG).iterdir())
+    starts = map(paths.parse_offset_file_name, names)
+    before = (start for start in starts if start is not None and start <= physical_offset)
+    start = max(before, default=None)
     if start is None:
         return ""
-    file = Path(path, "commitlog", f"{start:020d}")
+    file = Path(path, paths.COMMIT_LOG, paths.offset_file_name(start))
     size = file.stat().st_size
     if start + size > physical_offset:
         return ""

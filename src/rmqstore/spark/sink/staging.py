@@ -11,11 +11,12 @@ import mmap
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rmqstore.base.layout import INT32_MAX
 from rmqstore.base.syncing import sync_path
 from rmqstore.errors import StoreError
 from rmqstore.files.regular import open_regular
@@ -45,7 +46,7 @@ PREFIX_DIGITS = 16
 _PART_DIGITS = 8
 _MAX_ROWS = 1 << 32
 # Set in each key: its last 16 digits are no physical offset, so that it is no store message id.
-_NO_OFFSET = 1 << 31
+_NO_OFFSET = INT32_MAX + 1
 
 
 class StagedFileError(StoreError):
@@ -71,10 +72,6 @@ class StagedFile:
     bytes: int
     xxh3: str  # of the file's bytes, 64 bits, in hexadecimal
     topics: tuple[str, ...]  # of its rows, sorted
-
-    def as_json(self) -> dict[str, Any]:
-        """Return its form in an intent."""
-        return asdict(self)
 
 
 def prepare(

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rmqstore.base.layout import INT32_MAX, INT64_MAX
 from rmqstore.errors import StoreError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
@@ -44,8 +45,6 @@ HEAD_BYTES = 8
 _VERSION = 1
 _RECORD_BYTES = 80  # of a record, with its times; none is shorter
 _DIGEST_BYTES = 8
-_MAX_INT64 = (1 << 63) - 1
-_MAX_INT32 = (1 << 31) - 1
 
 
 class OffsetError(StoreError, ValueError):
@@ -140,7 +139,7 @@ def log_starts(data: Any) -> LogStarts:
     except (AttributeError, TypeError):
         raise OffsetError(f"the checkpoint has {data!r} where logs should be") from None
     for offset, record in found.values():
-        if type(offset) is not int or not 0 <= offset <= _MAX_INT64 or type(record) is not str:
+        if type(offset) is not int or not 0 <= offset <= INT64_MAX or type(record) is not str:
             raise OffsetError(f"the checkpoint has {data!r} where logs should be")
     return found
 
@@ -177,9 +176,9 @@ def flat(data: Any) -> QueueOffsets:
     except (AttributeError, ValueError):
         raise OffsetError(f"the checkpoint has {data!r} where queues should be") from None
     for name, value in found.items():
-        if type(value) is not int or not 0 <= value <= _MAX_INT64:
+        if type(value) is not int or not 0 <= value <= INT64_MAX:
             raise OffsetError(f"the checkpoint has {value!r} for {name.topic}/{name.queue_id}")
-        if not 0 <= name.queue_id <= _MAX_INT32:
+        if not 0 <= name.queue_id <= INT32_MAX:
             raise OffsetError(f"the checkpoint has a queue {name.queue_id} of {name.topic!r}")
     return found
 

@@ -1,0 +1,55 @@
+"""Sizes, positions and structures of the files on disk, and the ranges of Java's integers.
+
+The names are those of the core's ``_native/format/layout.pxd``, which has the diagrams; a test
+compares the values.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
+INT64_MIN = -(1 << 63)
+
+RECORD_SYS_FLAG = 36
+RECORD_STORE_TIMESTAMP = 56  # with an IPv4 host
+RECORD_FIXED_BYTES = 91
+RECORD_BLANK_BYTES = 8
+RECORD_START = Struct(">ii")  # size, magic
+HOST_V6_EXTRA = 12
+MAGIC_MESSAGE = -626843481
+MAGIC_BLANK = -875286124
+SYS_BORN_HOST_V6 = 0x10
+LOG_FILE_LEAST = 1024  # bytes that can be configured, as EXT_FILE_LEAST
+
+UNIT = Struct(">qiq")  # physical offset, size, tags code
+UNIT_BYTES = UNIT.size
+UNIT_FIELDS = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
+UNIT_BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for no record
+EXT_FILE_LEAST = 24
+EXT_ADDRESS = -(1 << 31) - 1  # tags codes up to this are addresses in consumequeue_ext
+
+INDEX_RANGE = Struct(">qqqq")  # times, then physical offsets, of the first and last entry
+INDEX_HEADER_BYTES = 40
+INDEX_SLOT_BYTES = 4
+INDEX_ENTRY_BYTES = 20
+
+CHECKPOINT_BYTES = 4096
+CHECKPOINT_TIMES = Struct(">qqq")  # log, queues, index
+WATERMARK_AT = 2048
+WATERMARK_BYTES = 96
+WATERMARK_MAGIC = 0x524D5157
+WATERMARK_VERSION = 1
+WATERMARK = Struct(">ii8xq32xq24xI4x")  # magic, version, dispatched, time of the queues, CRC-32
+WATERMARK_CRC = 88
+
+INT32 = Struct(">i")
+INT64 = Struct(">q")
+
+DELAY_LEVELS = 18  # queues of the schedule topic
+
+
+def index_file_bytes(slots: int, entries: int) -> int:
+    """Return the size of an index file."""
+    return INDEX_HEADER_BYTES + INDEX_SLOT_BYTES * slots + INDEX_ENTRY_BYTES * entries
