@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from rmqstore.base.times import TimeLike
 
-__all__ = ["Finding"]
+__all__ = ["Lookups"]
 
 
-class Finding:
+class Lookups:
     """Lookups by id and by key; ``topics`` returns the names of all topics."""
 
     def __init__(self, core: _core.Core, topics: Callable[[], Iterable[str]]) -> None:

@@ -32,7 +32,7 @@ from rmqstore.files import paths
 from rmqstore.files.links import broken_below, broken_links
 from rmqstore.files.logfiles import damaged_log_files
 from rmqstore.files.newer import find_newer, refuse_newer
-from rmqstore.finding import Finding
+from rmqstore.finding import Lookups
 from rmqstore.services.base import Ownership, Services
 from rmqstore.services.clock import Clock
 from rmqstore.services.figures import Figures
@@ -42,7 +42,7 @@ from rmqstore.services.schedule import Schedule
 from rmqstore.services.snapshot import Snapshots
 from rmqstore.services.topics import TopicCatalog
 from rmqstore.services.transaction_checks import TransactionChecks
-from rmqstore.services.transactions import Transactions
+from rmqstore.services.transactions import TransactionService
 from rmqstore.topic import Topic
 from rmqstore.types import Recovery
 
@@ -173,7 +173,7 @@ class MessageStore(_core.Engine):
         self.retention = Retention(core, self.housekeeper)
         self.schedule = Schedule(core, ownership)
         core.begin_schedule = self.schedule.begin
-        self.transactions = Transactions(core, self.progress, self.housekeeper)
+        self.transactions = TransactionService(core, self.progress, self.housekeeper)
         self.transaction_checks = TransactionChecks(
             core, self.transactions, self.progress, self.housekeeper
         )
@@ -197,7 +197,7 @@ class MessageStore(_core.Engine):
         self.consumer_groups = Groups(
             core, self.group_entries, self.progress, registry, self.consumer_state.sharing.has_group
         )
-        self.finding = Finding(core, self.catalog.queue_ids)
+        self.lookups = Lookups(core, self.catalog.queue_ids)
         self.figures = Figures(core, log_end)
         self.snapshots = Snapshots(core, ownership, self.services, registry, _settle_copy)
 
@@ -410,13 +410,13 @@ class MessageStore(_core.Engine):
     # Messages
 
     aput = aput
-    begin = method_of("transactions", Transactions.begin)
-    in_doubt = method_of("transactions", Transactions.in_doubt)
+    begin = method_of("transactions", TransactionService.begin)
+    in_doubt = method_of("transactions", TransactionService.in_doubt)
     delayed = method_of("schedule", Schedule.delayed)
     scan = scan
-    message = method_of("finding", Finding.message)
-    query_many = method_of("finding", Finding.query_many)
-    locate_many = method_of("finding", Finding.locate_many)
+    message = method_of("lookups", Lookups.message)
+    query_many = method_of("lookups", Lookups.query_many)
+    locate_many = method_of("lookups", Lookups.locate_many)
 
     @property
     def passed_over(self) -> tuple[StoreCorruptError, ...]:

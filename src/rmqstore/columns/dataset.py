@@ -19,7 +19,7 @@ import pyarrow.fs
 from rmqstore.columns import pushdown
 
 if TYPE_CHECKING:
-    from rmqstore.columns.selection import Selection
+    from rmqstore.columns.selection import ScanSelection
 
 __all__ = ["StoreDataset", "StoreFragment", "StoreScanner"]
 
@@ -38,7 +38,7 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
     ``dataset.scanner().to_reader()``.
     """
 
-    def __init__(self, scan: Selection, filter: Any = None) -> None:
+    def __init__(self, scan: ScanSelection, filter: Any = None) -> None:
         file_format = pyarrow.dataset.IpcFileFormat()
         files = pyarrow.fs.LocalFileSystem()
         beneath = file_format.make_fragment(_BENEATH, files)
@@ -171,7 +171,7 @@ class StoreScanner:
     dataset_schema: pa.Schema
     projected_schema: pa.Schema
 
-    def __init__(self, scan: Selection, columns: Columns | None, filter: Any) -> None:
+    def __init__(self, scan: ScanSelection, columns: Columns | None, filter: Any) -> None:
         self.dataset_schema = scan.schema
         self._filter = filter
         self._projection: dict[str, Any] | list[str] | None = None

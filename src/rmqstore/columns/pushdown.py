@@ -11,7 +11,7 @@ from rmqstore.columns.bounds import Bounds, bounds_of, is_never, range_of, texts
 from rmqstore.columns.expressions import fields_of
 
 if TYPE_CHECKING:
-    from rmqstore.columns.selection import ScanExtent, Selection
+    from rmqstore.columns.selection import ScanExtent, ScanSelection
 
 __all__ = [
     "Bounds",
@@ -24,7 +24,7 @@ __all__ = [
     "with_tags_and_times",
 ]
 
-S = TypeVar("S", bound="Selection")
+S = TypeVar("S", bound="ScanSelection")
 
 _POSITIONS = {"topic", "queue_id", "queue_offset", "physical_offset", "uniq_key"}
 _LOOKUPS = 4096  # of keys by the index, at most

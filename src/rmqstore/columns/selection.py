@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ScanExtent", "Selection"]
+__all__ = ["ScanExtent", "ScanSelection"]
 
 
 class ScanExtent(NamedTuple):
@@ -29,7 +29,7 @@ class ScanExtent(NamedTuple):
     stop: int
 
 
-class Selection(Protocol):
+class ScanSelection(Protocol):
     """A scan, see ``Scan``."""
 
     @property

@@ -76,7 +76,12 @@ class Services:
         """Stop the services, and close the store."""
         if self._core.closed or not self._ownership.is_here():
             self._core.close()
-            return
+        else:
+            self._close_here()
+        for service in reversed(self._services):
+            service.closed()
+
+    def _close_here(self) -> None:
         self._core.refuse_inner_close()  # before anything is stopped
         with contextlib.suppress(StoreFailedError):  # closing reports it
             self._ownership.check()
@@ -84,8 +89,6 @@ class Services:
             self.stop()
         finally:
             self._core.close()
-        for service in reversed(self._services):
-            service.closed()
 
     def abandon(self) -> None:
         """Give up a store whose start failed: nothing is written, and it does not count as closed.

@@ -19,7 +19,7 @@ from rmqstore.services.half_queue import Half, HalfQueue, checks_of, number_of
 from rmqstore.services.housekeeping import Housekeeper
 from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, Place, put_again
 from rmqstore.services.transaction import InDoubt
-from rmqstore.services.transactions import Transactions
+from rmqstore.services.transactions import TransactionService
 
 __all__ = ["TransactionChecks"]
 
@@ -33,7 +33,7 @@ class TransactionChecks(Service):
     def __init__(
         self,
         core: Core,
-        transactions: Transactions,
+        transactions: TransactionService,
         progress: GroupProgress,
         housekeeper: Housekeeper,
     ) -> None:
@@ -64,7 +64,7 @@ class TransactionChecks(Service):
         """Set, or clear, an outside party to ask for the ends of transactions.
 
         ``ask`` is called in the thread of the housekeeping with a transaction in doubt, of which
-        the half message was put back; the end comes by ``Transactions.end``, at any time.
+        the half message was put back; the end comes by ``TransactionService.end``, at any time.
         """
         self._ask_producer = ask
         if ask is not None:

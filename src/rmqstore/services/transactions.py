@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from rmqstore.base.times import TimeLike
 
-__all__ = ["InDoubt", "Transaction", "Transactions"]
+__all__ = ["InDoubt", "Transaction", "TransactionService"]
 
 _NO_REAL_TOPICS = frozenset((HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC))
 _GROUP = "CID_RMQ_SYS_TRANS"
@@ -61,7 +61,7 @@ _EXT_ADDRESS = -2147483649
 _READ_AT_ONCE = 64  # half messages
 
 
-class Transactions(Service):
+class TransactionService(Service):
     """Transactions of a store."""
 
     def __init__(self, core: Core, progress: GroupProgress, housekeeper: Housekeeper) -> None:
