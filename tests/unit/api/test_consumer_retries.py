@@ -282,6 +282,7 @@ def taken(store: rmqstore.MessageStore, *, commit: bool = True) -> list[int]:
     return sorted(seen)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["r", "r+", "a"])
 @pytest.mark.parametrize("config", [None, SMALL])
 @pytest.mark.parametrize("hit", [[0], [1], [7], [0, 1, 2], [2, 3, 6], range(8)], ids=str)
