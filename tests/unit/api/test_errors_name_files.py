@@ -163,6 +163,7 @@ def cli(*args: object, **how: object) -> subprocess.CompletedProcess[bytes]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "args",
     [["cat"], ["cat", "-o", "csv"], ["cat", "-o", "table"], ["info"], ["find", "-k", "k1"], ["-h"]],

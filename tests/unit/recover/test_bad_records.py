@@ -368,6 +368,7 @@ INDEX_DAMAGE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [0, 2, -1])
 @pytest.mark.parametrize("what", INDEX_DAMAGE)
 def test_s30_a_bad_index_file(clean, what, number):
