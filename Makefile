@@ -164,8 +164,9 @@ pipeline: $(V)/spark.stamp
 	$(V)/bin/python examples/pipeline.py build/pipeline
 
 # libstdc++ comes with them because ASan must find __cxa_throw before a C++ library throws.  Two
-# processes, and of what release runs in full (properties, ways to fail and to die) a part: what is
-# looked for here are wrong accesses of memory, which more rounds of the same code do not show.
+# processes, and of what release runs in full (properties, ways to fail and to die, what takes long)
+# a part: wrong accesses of memory are not found by more rounds of the same code.
+SHORT := and (not long or needs_debug_build)
 asan: $(V)/test.stamp build/site/asan/stamp
 	preload=; for lib in libasan.so libubsan.so libstdc++.so.6; do \
 	    path=$$($(CC) -print-file-name=$$lib); [ ! -e $$path ] || preload="$$preload $$path"; done; \
@@ -175,7 +176,7 @@ asan: $(V)/test.stamp build/site/asan/stamp
 	    ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:handle_sigbus=0:allow_user_segv_handler=1 \
 	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	    $(V)/bin/pytest $(TWO) \
-	    -m "not interop and not slow and not spark and not pure" $(ARGS)
+	    -m "not interop and not slow and not spark and not pure $(if $(ARGS),,$(SHORT))" $(ARGS)
 
 # polars, which other tests import, does not load under it.
 tsan: $(V)/test.stamp build/site/tsan/stamp

@@ -149,7 +149,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="names of campaigns, separated by commas")
     parser.add_argument("--case", default="", help="this case alone, as a violation names it")
     parser.add_argument("--column", default="", choices=["", "ours", "theirs"])
-    parser.add_argument("--slice", action="store_true", help="only what make test has of each")
+    parser.add_argument("--slice", action="store_true", help="only what the tests have of each")
     parser.add_argument("--first", action="store_true", help="end with the first violation")
     parser.add_argument("--scratch", type=Path, help="where to make directories")
     arguments = parser.parse_args()

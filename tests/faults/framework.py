@@ -101,7 +101,7 @@ def campaign(
     memory: bool = False,
     alongside: bool = False,
 ) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
-    """Register a campaign of so many cases at SCALE=1, and in ``make test``."""
+    """Register a campaign of so many cases at SCALE=1, and in a slice."""
 
     def register(work: Callable[[Run], None]) -> Callable[[Run], None]:
         assert name not in CAMPAIGNS, name
@@ -152,7 +152,7 @@ class Run:
         self.kept = 0
 
     def number(self, full: int, slice: int) -> int:
-        """How many of something: so many at SCALE=1, or those of the slice in ``make test``."""
+        """How many of something: so many at SCALE=1, or those of the slice."""
         return slice if self.slice else max(1, round(full * self.scale))
 
     def column(self, name: str) -> Tally:

@@ -1,4 +1,4 @@
-"""A slice of every campaign: the cases that ``make test`` has of it."""
+"""A slice of each campaign: of ``CORE`` in ``make test``, of the others in ``make test-all``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from faults.framework import load_campaigns
 
 CAMPAIGNS = load_campaigns()
 PATIENCE = 240  # seconds
+CORE = {"kill", "lost", "machine", "power", "syncs"}
 
 PARAMETERS = [
     pytest.param(
@@ -23,6 +24,7 @@ PARAMETERS = [
             pytest.mark.crash,
             *([pytest.mark.needs_debug_build] if campaign.needs_faults else []),
             *([pytest.mark.interop] if column == "theirs" else []),
+            *([] if name in CORE and column == "ours" else [pytest.mark.long]),
         ],
     )
     for name, campaign in CAMPAIGNS.items()

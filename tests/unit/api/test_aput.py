@@ -98,6 +98,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("positional", "named"), WRONG)
 def test_it_raises_what_put_raises(store, positional, named):
     with pytest.raises((TypeError, ValueError)) as plain:
@@ -198,6 +199,7 @@ def test_a_topic_that_cannot_be_made_fails_alone(store, monkeypatch):
     assert sorted(store) == ["New", "Topic1"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("topic", [7, None, [], b"Topic1", "", "no such:topic", "\ud800"])
 def test_topics_that_are_none(store, topic):
     with pytest.raises((TypeError, ValueError)) as plain:
@@ -375,6 +377,7 @@ def test_no_descriptor_is_left(store):
     run(main())
 
 
+@pytest.mark.long
 def test_a_program_that_ends_meanwhile(tmp_path):
     code = """
         import asyncio, sys, rmqstore

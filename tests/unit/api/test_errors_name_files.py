@@ -77,6 +77,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("what", "mode", "named"), REFUSED)
 def test_what_may_not_be_read(tmp_path: Path, what: str, mode: str, named: str) -> None:
     root = make(tmp_path / "store")
@@ -93,6 +94,7 @@ def test_what_may_not_be_read(tmp_path: Path, what: str, mode: str, named: str) 
         assert text.count("Permission denied") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "named"),
     [
@@ -161,6 +163,7 @@ def cli(*args: object, **how: object) -> subprocess.CompletedProcess[bytes]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "args",
     [["cat"], ["cat", "-o", "csv"], ["cat", "-o", "table"], ["info"], ["find", "-k", "k1"], ["-h"]],

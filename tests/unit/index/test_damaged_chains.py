@@ -79,6 +79,7 @@ def damaged(closed):
         opened.write(kept)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["r", "r+"])
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_entry(closed, damaged, mode, name):

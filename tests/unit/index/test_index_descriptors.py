@@ -46,6 +46,7 @@ def use(root, mode, given):
     return int(output_of(USE, root, mode, LIMIT, FILES, given, seconds=PATIENCE).split()[1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("given", ["config", "told"])
 @pytest.mark.parametrize("state", ["closed", "killed"])
 def test_more_files_than_descriptors(tmp_path, state, given):

@@ -45,6 +45,7 @@ def sparse(source: Path, target: Path) -> None:
     subprocess.run(["cp", "-r", "--sparse=always", f"{source}/.", target], check=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 @pytest.mark.parametrize(
     ("lost", "given"),

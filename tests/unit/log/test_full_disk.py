@@ -33,6 +33,7 @@ def fill(directory, leave):
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", ["1m", "3m", "8m"])
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_s12_a_full_disk(tmp_path, flush, size):

@@ -37,6 +37,7 @@ WRITE = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("blocks", ["reserved", "written"])
 @pytest.mark.parametrize("size", [4096, 64 << 10])
 def test_rolls_however_blocks_are_had(tmp_path, blocks, size):

@@ -119,6 +119,7 @@ def test_deleted_while_a_message_is_put(tmp_path):
         assert [m.body for m in store["orders"][0]] == [b"new"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", ["put_many", "put_table"])
 def test_deleted_while_rows_are_put(tmp_path, rows):
     """Each row comes before the deletion and is gone, or after it and is seen."""

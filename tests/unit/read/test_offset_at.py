@@ -63,6 +63,7 @@ def test_other_ends_in_between(written):
                 assert found == bisect_left(times, time, low, high)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["r", "r+"])
 def test_times_out_of_order_are_searched_as_the_first_time(written, mode):
     times = random.Random(2).choices(range(BEGAN, BEGAN + COUNT), k=COUNT)
@@ -105,6 +106,7 @@ def test_a_queue_that_grows(tmp_path):
                 assert queue.offset_at(time) == bisect_left(times, time)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["r", "r+"])
 @pytest.mark.parametrize("back", [1, 40, 5_000])
 def test_a_clock_that_went_back(written, mode, back):
@@ -121,6 +123,7 @@ def test_a_clock_that_went_back(written, mode, back):
             assert (queue.offset_at(wanted), queue.offset_at(wanted, "upper")) == (first, last)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["r", "r+"])
 def test_a_step_back_costs_no_walk_through_the_queue(tmp_path, mode):
     count = 200_000
@@ -160,6 +163,7 @@ GONE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("state", ["closed", "killed"])
 @pytest.mark.parametrize("gone", GONE)
 def test_nearest_of_units_without_a_file(tmp_path, gone, state):

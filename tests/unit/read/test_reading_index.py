@@ -95,6 +95,7 @@ def test_record_whose_keys_are_still_to_be_written(tmp_path):
             assert missing(reader, ["a"]) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [2, ENTRIES - 1])
 def test_record_with_more_keys_than_an_index_file_has_entries(tmp_path, number):
     """A file that is found broken while it is read may have keys of one record alone."""

@@ -152,6 +152,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", DAMAGE)
 def test_s01_s18_s24_s25_damage_in_the_middle(root, kind, what):
     """One record of the last file but one is lost at most, and who writes is told."""
@@ -186,6 +187,7 @@ def test_s01_s18_s24_s25_damage_in_the_middle(root, kind, what):
     assert right(said) == everything - {number}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", DAMAGE)
 def test_s24_damage_at_the_end(clean, what):
     """The last record, of a store that was killed: cut, saved, and nothing else."""
@@ -366,6 +368,7 @@ INDEX_DAMAGE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [0, 2, -1])
 @pytest.mark.parametrize("what", INDEX_DAMAGE)
 def test_s30_a_bad_index_file(clean, what, number):

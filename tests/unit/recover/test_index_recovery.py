@@ -194,6 +194,7 @@ CASES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("form", "mode", "left", "config"), CASES)
 def test_a_damaged_file(stores, tmp_path, form, mode, left, config):
     """The first, one in the middle, and the last, one at a time."""

@@ -158,6 +158,7 @@ def test_waiting_at_the_wrong_topic(rmq_server):
     assert said("payment", 2).endswith("'payment' has 1 message after 0.01 s, not 2")
 
 
+@pytest.mark.long
 def test_a_failure_shows_the_line_of_the_test(tmp_path):
     test = "def test_it(rmq_server):\n    rmq_server.wait_for('t', 1, timeout=0.01)\n"
     (tmp_path / "test_it.py").write_text(test)
@@ -214,6 +215,7 @@ def test_a_closed_server_takes_no_rules():
     assert not Path(server.store.path).exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processes", [0, 2])
 def test_in_a_suite_of_its_own(tmp_path, processes):
     (tmp_path / "test_it.py").write_text(

@@ -44,6 +44,7 @@ def temporary(tmp_path, monkeypatch) -> Path:
     return directory
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "imports",
     [
@@ -356,6 +357,7 @@ def test_a_part_that_does_not_stop(tmp_path, caplog):
     assert (tmp_path / "config" / "subscriptionGroup.json").read_text().count('"late"') > 0
 
 
+@pytest.mark.long
 def test_a_child_leaves_it_alone(tmp_path):
     code = """
 import os, sys, rmqstore
