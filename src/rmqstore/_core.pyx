@@ -116,6 +116,7 @@ include "_native/files/file_places.pxi"
 include "_native/files/file_set.pxi"
 include "_native/files/file_read.pxi"
 include "_native/files/listing.pxi"
+include "_native/files/file_sizes.pxi"
 include "_native/files/file_removal.pxi"
 include "_native/files/file_data.pxi"
 

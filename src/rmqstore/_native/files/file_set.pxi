@@ -396,6 +396,17 @@ cdef int64_t file_set_adopt(FileSet *files, MappedFile *file) noexcept nogil:
     return rc
 
 
+cdef int64_t file_set_adopt_held(FileSet *files, MappedFile *file) noexcept nogil:
+    """As file_set_adopt, with a hold for the caller; without success the file is released."""
+    cdef int64_t rc
+    mapped_file_hold(file)
+    rc = file_set_adopt(files, file)
+    if rc < 0:
+        mapped_file_release(file)
+        mapped_file_release(file)
+    return rc
+
+
 cdef int64_t file_set_sync_name(FileSet *files, MappedFile *file) noexcept nogil:
     """Make the name of a new file durable."""
     cdef int64_t directory, rc

@@ -198,14 +198,10 @@ cdef int64_t log_next_file(Store *store, int64_t start, MappedFile **file) noexc
         rc = log_make_file(store, start, &made)
         if rc < 0:
             return rc
-    mapped_file_hold(made)
-    rc = file_set_adopt(&store.log, made)
-    if rc < 0:
-        mapped_file_release(made)
-        mapped_file_release(made)
-        return rc
-    file[0] = made
-    return 0
+    rc = file_set_adopt_held(&store.log, made)
+    if rc == 0:
+        file[0] = made
+    return rc
 
 
 cdef inline void log_appended(Store *store, int64_t wrote, int64_t how) noexcept nogil:

@@ -260,13 +260,7 @@ cdef inline int64_t dispatch_unit(
     cdef int64_t rc
     if unlikely(atomic_peek(&store.state) == STATE_OPENING
                 or record.physical_offset < store.dispatch.recovering_until):
-        rc = recover_record(store, queue, record, code)
-        if rc > 0:
-            store.recovery.units_written += rc
-            if not queue.completed:
-                queue.completed = True
-                store.recovery.queues_rebuilt += 1
-        return min(rc, 0)
+        return count_recovered(store, queue, recover_record(store, queue, record, code))
     if likely(queue_append_unit(queue, record.queue_offset, record.physical_offset, record.size,
                                 code)):
         store.recovery.units_written += 1

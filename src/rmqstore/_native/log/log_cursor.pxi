@@ -344,3 +344,15 @@ cdef int64_t log_used(Store *store, int64_t start) noexcept nogil:
         at = file.start + file.size
         mapped_file_release(file)
     return used
+
+
+cdef int64_t cursor_next_good(
+    Cursor *cursor, Record *record, const char **data,
+) noexcept nogil:
+    """As cursor_next, past damaged bytes."""
+    cdef int64_t rc = cursor_next(cursor, record, data)
+    while rc == E_CORRUPT:
+        rc = cursor_resync(cursor)
+        if rc > 0:
+            rc = cursor_next(cursor, record, data)
+    return rc

@@ -81,12 +81,7 @@ cdef int64_t multi_write_unit(
                 or record.physical_offset < store.dispatch.recovering_until):
         rc = multi_recover_unit(store, queue, record, queue_offset, code, &skipped)
         atomic_add(&store.dispatch.skipped, skipped)
-        if rc > 0:
-            store.recovery.units_written += rc
-            if not queue.completed:
-                queue.completed = True
-                store.recovery.queues_rebuilt += 1
-        return min(rc, 0)
+        return count_recovered(store, queue, rc)
     if likely(queue_append_unit(queue, queue_offset, record.physical_offset, record.size, code)):
         store.recovery.units_written += 1
         return 0

@@ -88,8 +88,7 @@ cdef int64_t remove_topic_directory(Store *store, Topic *topic) noexcept nogil:
 
 cdef int64_t queue_delete(TopicTable *table, Queue *queue) noexcept nogil:
     """Forget a queue's units, unlink its files and directory; readers keep the files they hold."""
-    cdef char path[FAILURE_PATH_BYTES]
-    cdef int64_t i, rc
+    cdef int64_t rc
     atomic_set(&queue.max_offset, 0)
     atomic_set(&queue.min_offset, 0)
     atomic_set(&queue.last_end, 0)
@@ -100,16 +99,5 @@ cdef int64_t queue_delete(TopicTable *table, Queue *queue) noexcept nogil:
     queue.light_counted = False
     mapped_file_release(queue.current)
     queue.current = NULL
-    lock_take(&queue.files.lock)
-    rc = 0
-    for i in range(queue.files.count):
-        file_name(path, queue.files.directory, queue.files.slots[i].start)
-        mapped_file_release(queue.files.slots[i].file)
-        rc = min(rc, sys_unlink(queue.files.root, path))
-    queue.files.count = 0
-    lock_give(&queue.files.lock)
-    atomic_set(&queue.files.wrote, 0)
-    atomic_set(&queue.files.flushed, 0)
-    if rc == 0:
-        rc = remove_if_empty(queue.files.root, queue.files.directory)
+    rc = file_set_unlink(&queue.files)
     return queue_ext_delete(queue) if rc == 0 else rc

@@ -145,6 +145,16 @@ cdef int64_t recover_unit_at(
     return goes == UNIT_TO_WRITE
 
 
+cdef int64_t count_recovered(Store *store, Queue *queue, int64_t rc) noexcept nogil:
+    """Count the units that a recovery wrote to a queue; ``rc`` is their number, or a status."""
+    if rc > 0:
+        store.recovery.units_written += rc
+        if not queue.completed:
+            queue.completed = True
+            store.recovery.queues_rebuilt += 1
+    return min(rc, 0)
+
+
 cdef int64_t recover_record(
     Store *store, Queue *queue, const Record *record, int64_t code,
 ) noexcept nogil:

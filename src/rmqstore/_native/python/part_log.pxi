@@ -161,11 +161,7 @@ cdef class LogPart:
                 stop = min(stop, atomic_get(&store.log.wrote))
             cursor_init(&cursor, store, at, stop)
             while count < POSITIONS_MAX:
-                rc = cursor_next(&cursor, &record, &data)
-                if rc == E_CORRUPT:
-                    rc = cursor_resync(&cursor)
-                    if rc > 0:
-                        rc = cursor_next(&cursor, &record, &data)
+                rc = cursor_next_good(&cursor, &record, &data)
                 if rc <= 0:
                     break
                 offsets[count] = record.physical_offset

@@ -82,11 +82,7 @@ cdef int64_t queue_use_file(Queue *queue, int64_t start) noexcept nogil:
         if rc >= 0:
             rc = file_set_make(&queue.files, start, &file)
         if rc == 0:
-            mapped_file_hold(file)
-            rc = file_set_adopt(&queue.files, file)
-            if rc < 0:
-                mapped_file_release(file)
-                mapped_file_release(file)
+            rc = file_set_adopt_held(&queue.files, file)
     if rc < 0:
         return rc
     mapped_file_release(queue.current)

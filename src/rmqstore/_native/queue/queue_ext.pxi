@@ -203,11 +203,7 @@ cdef int64_t queue_ext_room(
             if rc >= 0:
                 rc = file_set_make(&ext.files, start, &file)
             if rc == 0:
-                mapped_file_hold(file)
-                rc = file_set_adopt(&ext.files, file)
-                if rc < 0:
-                    mapped_file_release(file)
-                    mapped_file_release(file)
+                rc = file_set_adopt_held(&ext.files, file)
         if rc < 0:
             return rc
         mapped_file_release(ext.current)

@@ -213,20 +213,8 @@ cdef int64_t queue_ext_truncate_before(Queue *queue, int64_t address) noexcept n
 
 cdef int64_t queue_ext_delete(Queue *queue) noexcept nogil:
     """Unlink the files and directory of a removed queue; readers keep their holds."""
-    cdef char path[FAILURE_PATH_BYTES]
     cdef QueueExt *ext = queue_ext_of(queue)
-    cdef int64_t i
-    cdef int64_t rc = 0
     if ext == NULL:
         return 0
     queue_ext_restart(queue)
-    lock_take(&ext.files.lock)
-    for i in range(ext.files.count):
-        file_name(path, ext.files.directory, ext.files.slots[i].start)
-        mapped_file_release(ext.files.slots[i].file)
-        rc = min(rc, sys_unlink(queue.files.root, path))
-    ext.files.count = 0
-    lock_give(&ext.files.lock)
-    atomic_set(&ext.files.wrote, 0)
-    atomic_set(&ext.files.flushed, 0)
-    return remove_if_empty(queue.files.root, ext.files.directory) if rc == 0 else rc
+    return file_set_unlink(&ext.files)

@@ -162,11 +162,7 @@ cdef int64_t gap_walk(IndexGap *gap, EntryReader *before, EntryReader *after) no
     cursor_init(&cursor, store, start, stop + 1)
     cursor.check_crc = False
     while True:
-        rc = cursor_next(&cursor, &record, &data)
-        if rc == E_CORRUPT:
-            rc = cursor_resync(&cursor)
-            if rc > 0:
-                continue
+        rc = cursor_next_good(&cursor, &record, &data)
         if rc <= 0:
             break
         rc = gap_enter_record(gap, before, after, data, &record)

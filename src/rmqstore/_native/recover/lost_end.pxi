@@ -79,11 +79,7 @@ cdef int64_t log_has_place(
     cursor_init(&cursor, store, log_first(store), end)
     cursor.check_crc = False
     while not found:
-        rc = cursor_next(&cursor, &record, &data)
-        if rc == E_CORRUPT:
-            rc = cursor_resync(&cursor)
-            if rc > 0:
-                continue
+        rc = cursor_next_good(&cursor, &record, &data)
         if rc <= 0:
             break
         wanted = dispatch_request(&store.table, &store.settings, data, &record, &request)
