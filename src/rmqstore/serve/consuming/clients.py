@@ -64,7 +64,7 @@ class Client:
     caller: Caller | None  # of that heartbeat; others may sign on the same connection
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a list of connections says of it."""
+        """Return its entry in a list of connections."""
         return {
             "clientAddr": self.connection.peer,
             "clientId": self.client_id,

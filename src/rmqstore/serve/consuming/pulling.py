@@ -56,7 +56,7 @@ class Pulls:
         elif not hold:
             later = self._answer_later(connection, pull)
         else:
-            # For as long as it is held, what it is looked at again for: a body may have 16 MiB.
+            # While held it keeps the fields that are read again: a body may have 16 MiB.
             fields = request.fields
             request.fields = {name: fields[name] for name in _HELD_FIELDS if name in fields}
             request.body = b""
