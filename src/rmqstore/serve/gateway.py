@@ -82,7 +82,6 @@ class Gateway:
         self.long_answers = LongAnswers(
             self.work, self.connections.unread, self.access, self.answers
         )
-        self.locks = Locks(store.clock.now)
         self.topics = TopicTable(store, settings)
         self.nameserver = NameServer(store, settings, self.topics, self.pools)
         self.new_topics = NewTopics(store, self.work, self.answers, self.run)
@@ -95,22 +94,7 @@ class Gateway:
         self.sends = client_sends(store, settings, self.new_topics, self.work)
         self.durable = DurableAnswers(store, self.work, self.sends)
         self.rates = Rates(store, settings, self.work)
-        self.new_groups = NewGroups(store, settings, self.work)
-        self.clients = Clients(settings, self.connections, self.work, self.access, self.new_groups)
-        self.distance = Distance(store)
-        checks = PullChecks(settings, self.new_groups, self.topics, self.clients)
-        reader = PullReader(store, checks, self.distance, self.connections.unread, self.rates.got)
-        self.holds = Holds(
-            store,
-            settings,
-            self.work,
-            self.connections,
-            reader,
-            access=self.access,
-            answers=self.answers,
-        )
-        self.offset_shares = OffsetShares(store, self.topics, self.work, settings)
-        self.offsets = Offsets(store, self.topics, self.offset_shares, self.distance)
+        self._handle_consumers()
         self.shared = Shared(
             settings,
             self.work,
@@ -127,12 +111,40 @@ class Gateway:
             self.rates, self.sends, self.requests,
         )  # fmt: skip
         self._handle_names_and_sends()
-        self._handle_consumers(reader)
         self._handle_admin()
         if settings.acl is not None:
             from rmqstore.serve.accounts.changes import AccountChanges
 
             AccountChanges(self.work, settings.acl, self._accounts_changed)
+
+    def _handle_consumers(self) -> None:
+        """Make the tables of consumers, and add their handlers."""
+        store, settings, work, connections = self.store, self.settings, self.work, self.connections
+        self.new_groups = NewGroups(store, settings, work)
+        self.clients = Clients(settings, connections, work, self.access, self.new_groups)
+        self.distance = Distance(store)
+        checks = PullChecks(settings, self.new_groups, self.topics, self.clients)
+        reader = PullReader(store, checks, self.distance, connections.unread, self.rates.got)
+        self.holds = Holds(
+            store,
+            settings,
+            work,
+            connections,
+            reader,
+            access=self.access,
+            answers=self.answers,
+        )
+        self.locks = Locks(store.clock.now)
+        self.offset_shares = OffsetShares(store, self.topics, work, settings)
+        self.offsets = Offsets(store, self.topics, self.offset_shares, self.distance)
+        for part in (
+            self.clients,
+            self.offsets,
+            LockRequests(self.locks, self.topics, settings),
+            Lookups(store, self.pools, connections.unread),
+            Pulls(reader, self.holds, self.offsets, self.access, connections.unread),
+        ):
+            self.handlers.update(part.handlers())
 
     def _handle_names_and_sends(self) -> None:
         """Add the handlers of the name server and of producers."""
@@ -164,18 +176,6 @@ class Gateway:
                 self.new_groups,
                 sent_back=self.rates.sent_back,
             ),
-        ):
-            self.handlers.update(part.handlers())
-
-    def _handle_consumers(self, reader: PullReader) -> None:
-        """Add the handlers of consumers."""
-        unread = self.connections.unread
-        for part in (
-            self.clients,
-            self.offsets,
-            LockRequests(self.locks, self.topics, self.settings),
-            Lookups(self.store, self.pools, unread),
-            Pulls(reader, self.holds, self.offsets, self.access, unread),
         ):
             self.handlers.update(part.handlers())
 
