@@ -156,7 +156,7 @@ def test_who_deletes_a_group_as_well_waits_until_that_is_written(
         asked = client.send(207, {"groupName": "old"})
         assert gate.reached.wait(60)
         as_well = other.send(207, {"groupName": "old"})
-        changes = server.gateway._changes
+        changes = server.gateway.pools._changes
         wait_until(lambda: server.gateway.requests[207] == 2 and changes._free == 14)
         gate.open.set()
         assert [client.answer(asked).code, other.answer(as_well).code] == [1, 1]
