@@ -48,7 +48,7 @@ from rmqstore.serve.topics.nameserver import NameServer
 from rmqstore.serve.topics.newtopics import NewTopics, TopicAwaited
 from rmqstore.serve.topics.producedtopics import ProducedTopics, SentTopics
 from rmqstore.serve.topics.routes import Routes
-from rmqstore.serve.topics.topictable import TopicTable
+from rmqstore.serve.topics.topictable import ServedTopics
 from rmqstore.serve.wire.codes import UNKNOWN, ResponseCode
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 
@@ -82,7 +82,7 @@ class Gateway:
         self.long_answers = LongAnswers(
             self.work, self.connections.unread, self.access, self.answers
         )
-        self.topics = TopicTable(store, settings)
+        self.topics = ServedTopics(store, settings)
         self.nameserver = NameServer(store, settings, self.topics, self.pools)
         self.new_topics = NewTopics(store, self.work, self.answers, self.run)
         # Topics made by sends of producers, and by request (17).

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.answers import AnswerSteps, Handler
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.settings import Settings
-    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.serve.topics.topictable import ServedTopics
     from rmqstore.store import MessageStore
 
 __all__ = ["BrokerAdmin"]
@@ -48,7 +48,7 @@ class BrokerAdmin:
     """Requests about the broker."""
 
     def __init__(
-        self, store: MessageStore, settings: Settings, topics: TopicTable, rates: Rates
+        self, store: MessageStore, settings: Settings, topics: ServedTopics, rates: Rates
     ) -> None:
         self._store = store
         self._settings = settings

@@ -17,7 +17,7 @@ from rmqstore.serve.topics.topictable import DEFAULT_TOPIC
 
 if TYPE_CHECKING:
     from rmqstore.serve.settings import Settings
-    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.serve.topics.topictable import ServedTopics
     from rmqstore.store import MessageStore
 
 __all__ = ["broker_settings"]
@@ -71,7 +71,7 @@ _FOREVER = "2147483647"  # hours
 
 
 def broker_settings(
-    store: MessageStore, settings: Settings, topics: TopicTable, host: str, port: int
+    store: MessageStore, settings: Settings, topics: ServedTopics, host: str, port: int
 ) -> dict[str, str]:
     """Return the settings by RocketMQ's names, in its order, for a client of an address."""
     found = NETWORK_DEFAULTS | dict(pair.split("=", 1) for pair in _DEFAULTS.split())

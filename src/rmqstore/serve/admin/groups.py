@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.ownerpool import Pools
     from rmqstore.serve.network.work import Work
     from rmqstore.serve.settings import Settings
-    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.serve.topics.topictable import ServedTopics
     from rmqstore.store import MessageStore
 
 __all__ = ["BUILT_IN_GROUPS", "GroupAdmin", "all_groups"]
@@ -81,7 +81,7 @@ class GroupAdmin:
         settings: Settings,
         work: Work,
         pools: Pools,
-        topics: TopicTable,
+        topics: ServedTopics,
         *,
         new_groups: NewGroups,
         rates: Rates,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.answers import AnswerSteps, Handler
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.settings import Settings
-    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.serve.topics.topictable import ServedTopics
     from rmqstore.store import MessageStore
 
 __all__ = ["ProgressAdmin"]
@@ -45,7 +45,7 @@ class ProgressAdmin:
         self,
         store: MessageStore,
         settings: Settings,
-        topics: TopicTable,
+        topics: ServedTopics,
         clients: Clients,
         offsets: Offsets,
         *,

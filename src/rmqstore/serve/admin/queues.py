@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.answers import AnswerSteps, Handler
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.settings import Settings
-    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.serve.topics.topictable import ServedTopics
     from rmqstore.store import MessageStore
 
 __all__ = ["QueueAdmin"]
@@ -39,7 +39,7 @@ class QueueAdmin:
     """Requests about the queues of a topic."""
 
     def __init__(
-        self, store: MessageStore, settings: Settings, topics: TopicTable, clients: Clients
+        self, store: MessageStore, settings: Settings, topics: ServedTopics, clients: Clients
     ) -> None:
         self._store = store
         self._broker = settings.broker

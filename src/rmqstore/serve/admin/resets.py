@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.longanswers import LongAnswers
     from rmqstore.serve.network.unread import Unread
     from rmqstore.serve.settings import Settings
-    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.serve.topics.topictable import ServedTopics
     from rmqstore.store import MessageStore
 
 __all__ = ["Resets"]
@@ -49,7 +49,7 @@ class Resets:
         self,
         store: MessageStore,
         settings: Settings,
-        topics: TopicTable,
+        topics: ServedTopics,
         clients: Clients,
         unread: Unread,
         *,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.settings import Settings
     from rmqstore.serve.topics.nameserver import NameServer
     from rmqstore.serve.topics.producedtopics import ProducedTopics
-    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.serve.topics.topictable import ServedTopics
     from rmqstore.store import MessageStore
 
 __all__ = ["UNSET", "TopicAdmin", "check_queues", "entry_of"]
@@ -45,7 +45,7 @@ class TopicAdmin:
         settings: Settings,
         work: Work,
         pools: Pools,
-        topics: TopicTable,
+        topics: ServedTopics,
         *,
         names: NameServer,
         produced: ProducedTopics,
@@ -177,7 +177,7 @@ class TopicAdmin:
         return topic
 
 
-def entry_of(topics: TopicTable, topic: str) -> TopicConfig:
+def entry_of(topics: ServedTopics, topic: str) -> TopicConfig:
     """Return a topic's entry; ``Refusal`` without one."""
     entry = topics.config(topic)
     if entry is None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.network.turns import Steps
     from rmqstore.serve.settings import Settings
-    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.serve.topics.topictable import ServedTopics
 
 __all__ = ["LOCK_MILLIS", "LockRequests", "LockedQueue", "Locks"]
 
@@ -160,7 +160,7 @@ def _owners(group: str, owner: str) -> Owners:
 class LockRequests:
     """Requests to lock and unlock queues."""
 
-    def __init__(self, locks: Locks, topics: TopicTable, settings: Settings) -> None:
+    def __init__(self, locks: Locks, topics: ServedTopics, settings: Settings) -> None:
         self._locks = locks
         self._topics = topics
         self._settings = settings

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.work import Work
     from rmqstore.serve.settings import Settings
     from rmqstore.serve.shares import Owners
-    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.serve.topics.topictable import ServedTopics
     from rmqstore.store import MessageStore
 
 __all__ = ["OffsetShares", "Offsets"]
@@ -38,7 +38,7 @@ class OffsetShares(SharedTable[tuple[str, str]]):
     """
 
     def __init__(
-        self, store: MessageStore, topics: TopicTable, work: Work, settings: Settings
+        self, store: MessageStore, topics: ServedTopics, work: Work, settings: Settings
     ) -> None:
         self._progress = store.progress
         self._topics = topics
@@ -70,7 +70,7 @@ class Offsets:
     """Requests about offsets of groups, and bounds of queues."""
 
     def __init__(
-        self, store: MessageStore, topics: TopicTable, shares: OffsetShares, distance: Distance
+        self, store: MessageStore, topics: ServedTopics, shares: OffsetShares, distance: Distance
     ) -> None:
         self._store = store
         self._progress = store.progress

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.network.unread import Unread
     from rmqstore.serve.settings import Settings
-    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.serve.topics.topictable import ServedTopics
     from rmqstore.store import MessageStore
 
 __all__ = ["PullChecks", "PullReader", "PullRequest", "parsed_pull"]
@@ -102,7 +102,7 @@ class PullChecks:
     """Checks of pulls against groups, topics and subscriptions, in a broker's order."""
 
     def __init__(
-        self, settings: Settings, groups: NewGroups, topics: TopicTable, clients: Clients
+        self, settings: Settings, groups: NewGroups, topics: ServedTopics, clients: Clients
     ) -> None:
         self._settings = settings
         self._groups = groups

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.network.ownerpool import Pools
     from rmqstore.serve.settings import Settings
-    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.serve.topics.topictable import ServedTopics
     from rmqstore.store import MessageStore
 
 __all__ = ["NETWORK_DEFAULTS", "ORDER_TOPICS", "NameServer"]
@@ -111,7 +111,7 @@ class NameServer:
     """The name server's state, and its handlers."""
 
     def __init__(
-        self, store: MessageStore, settings: Settings, topics: TopicTable, pools: Pools
+        self, store: MessageStore, settings: Settings, topics: ServedTopics, pools: Pools
     ) -> None:
         self._store = store
         self._settings = settings

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.turns import Steps, Turns
     from rmqstore.serve.settings import Settings
     from rmqstore.serve.topics.newtopics import NewTopics
-    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.serve.topics.topictable import ServedTopics
 
 __all__ = ["ProducedTopics", "SentTopics", "config_text"]
 
@@ -58,7 +58,7 @@ class SentTopics:
 
     def __init__(
         self,
-        topics: TopicTable,
+        topics: ServedTopics,
         new_topics: NewTopics,
         produced: ProducedTopics,
         settings: Settings,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.connection import Connection
     from rmqstore.serve.settings import Settings
     from rmqstore.serve.topics.nameserver import NameServer
-    from rmqstore.serve.topics.topictable import TopicTable
+    from rmqstore.serve.topics.topictable import ServedTopics
 
 __all__ = ["Routes"]
 
@@ -31,7 +31,7 @@ _INHERIT = 1  # PermName.PERM_INHERIT: topics are made after this one
 class Routes:
     """Routes of topics."""
 
-    def __init__(self, settings: Settings, topics: TopicTable, names: NameServer) -> None:
+    def __init__(self, settings: Settings, topics: ServedTopics, names: NameServer) -> None:
         self._settings = settings
         self._topics = topics
         self._names = names

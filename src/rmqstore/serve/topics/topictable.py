@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from rmqstore.serve.settings import Settings
     from rmqstore.store import MessageStore
 
-__all__ = ["DEFAULT_TOPIC", "TopicTable", "is_system_topic", "system_topics"]
+__all__ = ["DEFAULT_TOPIC", "ServedTopics", "is_system_topic", "system_topics"]
 
 DEFAULT_TOPIC = "TBW102"  # TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC
 _READ_WRITE = 6
 _INHERITED = 7
 
 
-class TopicTable:
+class ServedTopics:
     """Topics of a gateway by name."""
 
     def __init__(self, store: MessageStore, settings: Settings) -> None:
