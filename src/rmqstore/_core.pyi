@@ -513,6 +513,8 @@ def encode_frame(
     remark: str | None,
 ) -> bytes: ...
 
+SEND_FIELD_NAMES: Final[tuple[str, ...]]
+
 @final
 class ClientSends:
     unflushed: bool

@@ -19,9 +19,11 @@ cdef enum:
     SEND_FLAG = 7
     SEND_PROPERTIES = 8
     SEND_RECONSUMED = 9
+    SEND_MAX_RECONSUMED = 11
     SEND_BATCH = 12
     SEND_NEEDED = 8              # fields before this are required
 
+    SEND_TEXT_MAX = 1024         # bytes of a group or topic; longer ones may be refused
     SEND_SYS_FLAGS = 3           # compressed, several tags: allowed in a plain message
     SEND_PROPERTIES_MAX = 64     # of one message; more take the slow path
 
@@ -69,6 +71,7 @@ cdef int64_t send_field(const WireText *name, bint short_names) noexcept nogil:
 cdef bint send_parse(const Header *header, SendRequest *into) noexcept nogil:
     """Read the fields of a plain send; False: for the slow path, which reports any error."""
     cdef const WireField *field
+    cdef const WireText *batch = &into.fields[SEND_BATCH]
     cdef int64_t i, which
     cdef int64_t number = 0
     for i in range(SEND_FIELDS):
@@ -84,18 +87,24 @@ cdef bint send_parse(const Header *header, SendRequest *into) noexcept nogil:
         if into.fields[i].length < 0:
             return False
     if into.fields[SEND_TOPIC].escaped \
+            or into.fields[SEND_GROUP].length > SEND_TEXT_MAX \
+            or into.fields[SEND_DEFAULT_TOPIC].length > SEND_TEXT_MAX \
             or not wire_int(&into.fields[SEND_DEFAULT_NUMS], INT32_MIN, INT32_MAX, &number) \
             or not wire_int(&into.fields[SEND_QUEUE_ID], INT32_MIN, INT32_MAX, &into.queue_id) \
             or not wire_int(&into.fields[SEND_SYS_FLAG], 0, SEND_SYS_FLAGS, &into.sys_flag) \
             or not wire_int(&into.fields[SEND_BORN], INT64_MIN, INT64_MAX, &into.born_timestamp) \
             or not wire_int(&into.fields[SEND_FLAG], INT32_MIN, INT32_MAX, &into.flag):
         return False
+    if into.fields[SEND_MAX_RECONSUMED].length >= 0 and not wire_int(
+            &into.fields[SEND_MAX_RECONSUMED], INT32_MIN, INT32_MAX, &number):
+        return False
     into.reconsume_times = 0
     if into.fields[SEND_RECONSUMED].length >= 0 and not wire_int(
             &into.fields[SEND_RECONSUMED], INT32_MIN, INT32_MAX, &into.reconsume_times):
         return False
-    into.batch = is_same(
-        into.fields[SEND_BATCH].data, into.fields[SEND_BATCH].length, b"true", 4)
+    into.batch = is_same(batch.data, batch.length, b"true", 4)
+    if batch.length >= 0 and not into.batch and not is_same(batch.data, batch.length, b"false", 5):
+        return False                         # other words for true
     into.waits = True
     return into.batch == (header.code == CODE_SEND_BATCH)
 

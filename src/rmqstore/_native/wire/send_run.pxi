@@ -160,7 +160,7 @@ cdef bint run_add_batch(
     Store *store, SendRun *run, SendRequest *request, const SendHosts *hosts,
     const SendNames *names, Queue *queue, const Frame *frame,
 ) noexcept nogil:
-    """Lay out the messages of a batch; False if any is invalid."""
+    """Lay out the messages of a batch; False if any is invalid or not plain."""
     cdef BatchItem item
     cdef Property found
     cdef int64_t at = 0
@@ -170,6 +170,8 @@ cdef bint run_add_batch(
         return False
     while at < frame.body_length:
         if run.count == BATCH_MAX or not batch_next(frame.body, frame.body_length, &at, &item):
+            return False
+        if utf8_error(item.properties, item.properties_length) >= 0:
             return False
         inside = 0
         while property_next(item.properties, item.properties_length, &inside, &found):

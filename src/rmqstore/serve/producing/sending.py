@@ -14,6 +14,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqstore._core import SEND_FIELD_NAMES
 from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import PutError, StoreClosedError, StoreError, StoreFailedError
@@ -58,13 +59,9 @@ _MOST_WARNED = 4096  # clients, until they are warned again
 _OFFSET_DIGITS = 16  # at the end of a message id
 
 _LONG_FORMS = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
-# Fields of SEND_MESSAGE_V2, and their names in SEND_MESSAGE.
-_SHORT = {
-    "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d",
-    "queueId": "e", "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i",
-    "reconsumeTimes": "j", "unitMode": "k", "maxReconsumeTimes": "l", "batch": "m",
-}  # fmt: skip
-_LONG = {name: name for name in _SHORT}
+# Fields of SEND_MESSAGE_V2, in the order of the letters, and their names in SEND_MESSAGE.
+_SHORT = {name: chr(ord("a") + at) for at, name in enumerate(SEND_FIELD_NAMES)}
+_LONG = {name: name for name in SEND_FIELD_NAMES}
 
 _UNKNOWN = "UNKNOWN_ERROR"
 _ANSWERS = {

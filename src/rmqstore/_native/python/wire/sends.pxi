@@ -5,6 +5,9 @@
 cdef enum:
     QUIET_MAX = 64 << 10         # bytes of a run that the loop dispatches itself
 
+# Long names of a send's fields, in the order of the short ones.
+SEND_FIELD_NAMES = tuple([SEND_NAMES[i].decode("ascii") for i in range(SEND_FIELDS)])
+
 
 @cython.final
 cdef class ClientSends:
