@@ -52,6 +52,7 @@ PARTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", PARTS)
 def test_each_part_runs(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = str(Path(scale.__file__).parents[1])

@@ -289,6 +289,7 @@ def test_files_that_the_dispatch_makes_anew_are_counted(stores, tmp_path, name):
         assert store.recovery.index_files_rebuilt == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [0, 1, -1])
 @pytest.mark.parametrize("form", ["cut in its entries", "missing", "count lowered", "slots 0"])
 def test_what_a_broker_left_killed(stores, tmp_path, form, number):

@@ -274,6 +274,7 @@ def test_s42_more_log_files_than_descriptors(tmp_path, flush, end):
         assert int(used) < 60, "descriptors of log files are kept"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["exit", "close"])
 def test_s42_more_queue_files_than_mappings(tmp_path, end):
     """Full ones are let go of once they are on the disk, also by who recovers and reads them."""
