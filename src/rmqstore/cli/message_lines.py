@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import sys
 from binascii import b2a_base64
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqstore.base.arguments import one_of
 from rmqstore.base.times import format_millis
@@ -64,10 +65,11 @@ def _stdlib_dumps(value: object) -> bytes:
     return _encode(value).encode()
 
 
-try:
-    from orjson import dumps as _dumps  # twice as many lines a second
-except ImportError:
-    _dumps = _stdlib_dumps
+_dumps: Callable[[Any], bytes] = _stdlib_dumps
+with contextlib.suppress(ImportError):
+    from orjson import dumps
+
+    _dumps = dumps  # twice as many lines a second
 
 
 class Bodies:

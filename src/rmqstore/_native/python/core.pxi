@@ -328,11 +328,9 @@ cdef class Core(OpenStore):
     def newest_store_time(self):
         """Store time of the newest record of a store open for writing, in ms; 0 for a reader."""
         cdef Store *store = self.entered()
-        cdef int64_t time
+        cdef int64_t time = 0
         with nogil:
-            lock_take(&store.writer.put_lock)
-            time = store.writer.last_store_timestamp
-            lock_give(&store.writer.put_lock)
+            log_newest(store, &time)
         store_leave(store)
         return time
 
