@@ -1,12 +1,12 @@
 # Parts of the log covered by the index, and other parts known to be keyless.
 
-cdef bint index_is_usable(Store *store, IndexFile *index) noexcept nogil:
+cdef bint index_is_usable(Store *store, Index *index) noexcept nogil:
     """Whether its keys may be queried; read-only mode queries no unchecked file."""
     cdef int64_t state = atomic_get(&index.state)
     return state != INDEX_BROKEN and (store.writable or state != INDEX_UNCHECKED)
 
 
-cdef bint index_has_all(IndexFile *index, bint newest) noexcept nogil:
+cdef bint index_has_all(Index *index, bint newest) noexcept nogil:
     """Whether a file still has all the keys that were entered in it.
 
     An older file that is not full lost its last keys in a power cut.  A recovery enters them in a
@@ -15,7 +15,7 @@ cdef bint index_has_all(IndexFile *index, bint newest) noexcept nogil:
     return atomic_get(&index.state) != INDEX_PATCHED and (newest or index_is_full(index))
 
 
-cdef void index_set_broken(IndexSet *indexes, IndexFile *index) noexcept nogil:
+cdef void index_set_broken(IndexSet *indexes, Index *index) noexcept nogil:
     """Stop using a file found damaged by a read."""
     lock_take(&indexes.lock)
     if atomic_get(&index.state) < INDEX_PATCHED:
@@ -41,7 +41,7 @@ cdef int64_t index_set_ready(Store *store) noexcept nogil:
     With a live owner, the newest file is trusted by its header, as it changes.
     """
     cdef IndexSet *indexes = &store.indexes
-    cdef IndexFile *index
+    cdef Index *index
     cdef int64_t before = -1
     cdef int64_t rc = 0
     cdef int64_t i, end, compare_from
@@ -72,7 +72,7 @@ cdef int64_t index_set_ready(Store *store) noexcept nogil:
 
 
 cdef int64_t index_check_reading(
-    Store *store, IndexFile *index, int64_t before, bint deep, int64_t compare_from,
+    Store *store, Index *index, int64_t before, bint deep, int64_t compare_from,
 ) noexcept nogil:
     """Check one file; keep the good part of a bad one in memory."""
     cdef IndexWalk walk
@@ -109,7 +109,7 @@ cdef int64_t index_check_reading(
 
 cdef int64_t index_covered(Store *store, Offsets *ranges) noexcept nogil:
     """Start and stop, in turn, of each range of the log that the index covers, oldest first."""
-    cdef IndexFile *index
+    cdef Index *index
     cdef Found found
     cdef int64_t rc, start, stop, field
     cdef bint whole

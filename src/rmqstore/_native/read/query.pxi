@@ -19,7 +19,7 @@ cdef struct KeyQuery:
     bint records                 # keep the records; else only their offsets
     int64_t hits_before          # hits of other keys, stored before this one's
     int64_t head                 # the end of the log if the caller knows it; 0: find it
-    IndexFile *walked            # NULL, or the file whose entries for the key are known:
+    Index *walked                # NULL, or the file whose entries for the key are known:
     int64_t walked_end           # its end when they were found
     const int64_t *walked_hits
     int64_t walked_count
@@ -71,7 +71,7 @@ cdef int64_t query_run(
     """Collect all hits, newest first, into ``got`` (records) or ``hits`` (offsets)."""
     cdef int64_t rc, newer
     cdef int64_t i = 0
-    cdef IndexFile *index
+    cdef Index *index
     cdef int64_t stop
     cdef int64_t begins = -1                 # the first offset in the newer file's entries
     cdef bint named = False                  # a newer file with entries was used
@@ -162,7 +162,7 @@ cdef int64_t query_add(
 
 
 cdef int64_t query_index(
-    Store *store, const KeyQuery *query, IndexFile *index, Got *got, Offsets *hits,
+    Store *store, const KeyQuery *query, Index *index, Got *got, Offsets *hits,
 ) noexcept nogil:
     """Collect the hits of one index file: 0, 1 if there are enough, or the failure.
 
