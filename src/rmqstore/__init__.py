@@ -23,9 +23,9 @@ _MODULES = {
     "Group": ("rmqstore.consume.groups", "Group"),
     "Lag": ("rmqstore.consume.lag", "Lag"),
     "Scan": ("rmqstore.columns.scan", "Scan"),
-    "IndexFile": ("rmqstore.parts", "IndexFile"),
-    "ConsumeQueue": ("rmqstore.parts", "ConsumeQueue"),
-    "CommitLog": ("rmqstore.parts", "CommitLog"),
+    "IndexFile": ("rmqstore._core", "IndexFile"),
+    "ConsumeQueue": ("rmqstore._core", "ConsumeQueue"),
+    "CommitLog": ("rmqstore._core", "CommitLog"),
     "StoreConfig": ("rmqstore.config.store_config", "StoreConfig"),
     "RmqStoreWarning": ("rmqstore.config.store_config", "RmqStoreWarning"),
     "Server": ("rmqstore.serve.server", "Server"),
@@ -116,7 +116,6 @@ if TYPE_CHECKING:
         TopicNotFoundError,
     )
     from rmqstore.opening import open
-    from rmqstore.parts import CommitLog, ConsumeQueue, IndexFile
     from rmqstore.serve.server import Server
     from rmqstore.serve.serving import aserve, serve
     from rmqstore.services.transaction import InDoubt, Transaction

@@ -178,7 +178,7 @@ def create_index_file(
     part = _open_part(directory, config, plan, "a")
     try:
         part.outline(plan.entry_before(), first, last, plan.entries, slots_used)
-        return part.header()[0]
+        return part.begin_timestamp
     finally:
         part.close()
 
@@ -278,7 +278,8 @@ class IndexFileReader:
         self._part = _core.IndexPart(
             path, config.max_hash_slot_num, config.max_index_num, "r", True
         )
-        self.begin_timestamp, self.end_timestamp = self._part.header()[:2]
+        self.begin_timestamp = self._part.begin_timestamp
+        self.end_timestamp = self._part.end_timestamp
 
     def first_at(self, physical_offset: int) -> int:
         """Return the number of the first entry whose record is there or behind."""

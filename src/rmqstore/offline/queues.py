@@ -251,7 +251,7 @@ class QueueAppender:
             parent.mkdir(exist_ok=True)
             made = parent / f"{queue_id}.{uuid.uuid4().hex}"
             made.mkdir()
-            part = _core.QueuePart(str(made), self._file_size, "a", False)
+            part = _core.QueuePart(str(made), self._file_size)
             known = self._parts[topic, queue_id] = (made, part)
         self.skipped += known[1].put_run(first, units, topic.startswith("%LMQ%"))
 

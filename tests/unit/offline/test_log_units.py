@@ -61,7 +61,7 @@ def make_files(
         if (topic, queue_id) not in parts:
             folder = root / paths.CONSUME_QUEUE / topic / str(queue_id)
             size = config.mapped_file_size_consume_queue
-            parts[topic, queue_id] = _core.QueuePart(str(folder), size, "a", False)
+            parts[topic, queue_id] = _core.QueuePart(str(folder), size)
         parts[topic, queue_id].put_run(first, units)
     for part in parts.values():
         part.close()
@@ -362,7 +362,7 @@ def test_bad_arguments(tmp_path: Path) -> None:
         _core.log_extent(str(tmp_path / "commitlog"))
     with pytest.raises(ValueError, match=r"start and stop must be .* got 2 and 1"):
         _core.LogUnits(str(tmp_path), config, {}, 2, 1)
-    queue = _core.QueuePart(str(tmp_path / "queue"), 100, "a", False)
+    queue = _core.QueuePart(str(tmp_path / "queue"), 100)
     with pytest.raises(ValueError, match="19 bytes"):
         queue.put_run(0, bytes(19))
     with pytest.raises(ValueError, match="first=-1"):

@@ -14,7 +14,7 @@ cdef extern from *:
 
     enum {
         LOCK_OPEN_STORES,    /* the list of open stores; held over a fork */
-        LOCK_OBJECT,         /* an IndexFile or ConsumeQueue: one caller at a time */
+        LOCK_OBJECT,         /* an Index or ConsumeQueue: one caller at a time */
         LOCK_DERIVE,         /* "r": complete the queues from the log, once */
         LOCK_INDEX_CHECK,    /* "r": check index files that are new */
         LOCK_QUEUED,         /* up to where every record is known to be in a queue */

@@ -1,6 +1,8 @@
 # Parsers as the fuzzer calls them: one input each, made from a seed.  Besides never touching a
 # byte outside its input, each has promises to keep.
 
+from rmqstore._native.base.java_string cimport java_hash_code
+
 cdef enum:
     FUZZ_BROKEN = -1
     FUZZ_REFUSED = 0
@@ -187,11 +189,11 @@ cdef int64_t fuzz_index_make(Fuzz *fuzz) noexcept nogil:
 cdef int64_t fuzz_index(Fuzz *fuzz) noexcept nogil:
     """Read the header and chains from any slot, and enter keys after the existing ones."""
     cdef MappedFile file
-    cdef IndexFile index
+    cdef Index index
     cdef int64_t i, rc, hash, begin, end, most, found
     cdef int64_t taken = FUZZ_REFUSED
     memset(&file, 0, sizeof(MappedFile))
-    memset(&index, 0, sizeof(IndexFile))
+    memset(&index, 0, sizeof(Index))
     index.file = &file
     index.slot_num = (fuzz.length - INDEX_HEADER_BYTES) // (
         INDEX_SLOT_BYTES + 4 * INDEX_ENTRY_BYTES)

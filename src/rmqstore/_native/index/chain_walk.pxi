@@ -39,7 +39,7 @@ cdef struct ChainWalk:
 
 
 cdef inline const char *index_bytes(
-    IndexFile *index, int64_t at, int64_t length,
+    Index *index, int64_t at, int64_t length,
 ) noexcept nogil:
     """Mapped bytes of the file, or NULL."""
     if index.file.base != NULL:
@@ -50,7 +50,7 @@ cdef inline const char *index_bytes(
 
 
 cdef inline const char *entry_fetched(
-    IndexFile *index, int64_t number, int64_t stop,
+    Index *index, int64_t number, int64_t stop,
 ) noexcept nogil:
     """Prefetch an entry, which may span two cache lines; NULL if there is none of that number."""
     cdef const char *at = NULL
@@ -63,7 +63,7 @@ cdef inline const char *entry_fetched(
 
 
 cdef int64_t chains_walk(
-    IndexFile *index, ChainWalk *walk, int how, const int32_t *hashes, int64_t keys,
+    Index *index, ChainWalk *walk, int how, const int32_t *hashes, int64_t keys,
     int64_t max_num,
 ) noexcept nogil:
     """Collect hits of up to KEY_CHUNK keys: 0, WALK_REDO, E_CORRUPT or another status.
@@ -130,7 +130,7 @@ cdef int64_t chains_walk(
 
 
 cdef inline int64_t chain_step(
-    IndexFile *index, ChainWalk *walk, int how, ChainStep *step, int64_t count, int64_t max_num,
+    Index *index, ChainWalk *walk, int how, ChainStep *step, int64_t count, int64_t max_num,
 ) noexcept nogil:
     """Process a key's entry and step to the older one; ``at`` is NULL at the end of the chain."""
     cdef const char *entry = step.at

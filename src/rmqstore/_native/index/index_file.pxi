@@ -16,7 +16,7 @@ cdef enum:
     INDEX_PATCHED = 2            # "r": ``heads`` replace its slots, ``count`` the valid entries
     INDEX_BROKEN = 3             # found damaged by a reader, who searches its part of the log
 
-cdef struct IndexFile:
+cdef struct Index:
     MappedFile *file
     atomic_i64 holds             # 1 for the set + 1 for each user
     int64_t slot_num
@@ -65,12 +65,12 @@ cdef inline int64_t index_file_bytes(int64_t slot_num, int64_t entry_num) noexce
     return INDEX_HEADER_BYTES + slot_num * INDEX_SLOT_BYTES + entry_num * INDEX_ENTRY_BYTES
 
 
-cdef inline int64_t index_entry_at(const IndexFile *index, int64_t number) noexcept nogil:
+cdef inline int64_t index_entry_at(const Index *index, int64_t number) noexcept nogil:
     return INDEX_HEADER_BYTES + index.slot_num * INDEX_SLOT_BYTES + number * INDEX_ENTRY_BYTES
 
 
 cdef int64_t index_read(
-    IndexFile *index, int64_t at, int64_t length, char *into,
+    Index *index, int64_t at, int64_t length, char *into,
 ) noexcept nogil:
     """Copy bytes of the file."""
     cdef int64_t rc
@@ -83,7 +83,7 @@ cdef int64_t index_read(
     return 0 if rc == length else E_CORRUPT
 
 
-cdef int64_t index_load_header(IndexFile *index) noexcept nogil:
+cdef int64_t index_load_header(Index *index) noexcept nogil:
     """Read the header into the fields.  A count of 0 or less means a fresh file."""
     cdef char header[INDEX_HEADER_BYTES]
     cdef int64_t rc, count
@@ -102,7 +102,7 @@ cdef int64_t index_load_header(IndexFile *index) noexcept nogil:
     return 0
 
 
-cdef void index_store_header(IndexFile *index) noexcept nogil:
+cdef void index_store_header(Index *index) noexcept nogil:
     cdef char *base = index.file.base
     put_i64(base + INDEX_BEGIN_TIMESTAMP, atomic_peek(&index.begin_timestamp))
     put_i64(base + INDEX_END_TIMESTAMP, atomic_peek(&index.end_timestamp))
@@ -113,7 +113,7 @@ cdef void index_store_header(IndexFile *index) noexcept nogil:
 
 
 cdef void index_seed(
-    IndexFile *index, int64_t end_phy_offset, int64_t end_timestamp,
+    Index *index, int64_t end_phy_offset, int64_t end_timestamp,
 ) noexcept nogil:
     """Begin a new file with the end values of the full one before it."""
     if end_phy_offset > 0:
@@ -134,17 +134,17 @@ cdef inline int32_t index_key_hash(const char *key, int64_t length, int32_t star
     return java_abs_hash(java_hash_utf8(key, length, start))
 
 
-cdef inline bint index_is_full(IndexFile *index) noexcept nogil:
+cdef inline bint index_is_full(Index *index) noexcept nogil:
     return atomic_peek(&index.count) >= index.entry_num
 
 
-cdef inline char *index_slot(IndexFile *index, int32_t key_hash) noexcept nogil:
+cdef inline char *index_slot(Index *index, int32_t key_hash) noexcept nogil:
     # Neither is negative, and both fit: a 32-bit division takes half the time.
     return index.file.base + INDEX_HEADER_BYTES \
         + <int64_t>(<uint32_t>key_hash % <uint32_t>index.slot_num) * INDEX_SLOT_BYTES
 
 
-cdef int64_t index_open_again(IndexFile *index) noexcept nogil:
+cdef int64_t index_open_again(Index *index) noexcept nogil:
     """A descriptor of a set's file, closed or kept by the caller."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
@@ -157,7 +157,7 @@ cdef int64_t index_open_again(IndexFile *index) noexcept nogil:
     return E_REMOVED if fd == -ENOENT else fd
 
 
-cdef int64_t index_reserve(IndexFile *index, int64_t number) noexcept nogil:
+cdef int64_t index_reserve(Index *index, int64_t number) noexcept nogil:
     """Allocate blocks for the entries up to ``number`` and a window more."""
     cdef int64_t stop = index_entry_at(index, number + 1)
     cdef int64_t fd = index.file.fd
@@ -172,14 +172,14 @@ cdef int64_t index_reserve(IndexFile *index, int64_t number) noexcept nogil:
     return rc
 
 
-cdef int64_t index_stat(IndexFile *index, stat_t *status) noexcept nogil:
+cdef int64_t index_stat(Index *index, stat_t *status) noexcept nogil:
     """Status of the file under this name in the set's directory."""
     cdef char path[FAILURE_PATH_BYTES]
     snprintf(path, FAILURE_PATH_BYTES, "index/%s", <char *>index.name)
     return 0 if fstatat(index.root, path, status, 0) == 0 else -errno
 
 
-cdef int64_t index_unlinked(IndexFile *index) noexcept nogil:
+cdef int64_t index_unlinked(Index *index) noexcept nogil:
     """1 if a set's file was removed or replaced by another process."""
     cdef stat_t status
     cdef int64_t rc = index_stat(index, &status)
@@ -201,7 +201,7 @@ cdef inline int64_t index_millis(int64_t begin, int64_t seconds) noexcept nogil:
 
 
 cdef int64_t index_select(
-    IndexFile *index, int32_t key_hash, int64_t max_num, int64_t begin, int64_t end,
+    Index *index, int32_t key_hash, int64_t max_num, int64_t begin, int64_t end,
     Offsets *found,
 ) noexcept nogil:
     """selectPhyOffset: append the matching offsets of the chain, newest first.
@@ -252,7 +252,7 @@ cdef int64_t index_select(
 
 
 cdef int64_t index_collect(
-    IndexFile *index, int32_t key_hash, Offsets *found,
+    Index *index, int32_t key_hash, Offsets *found,
 ) noexcept nogil:
     """Append the offsets of all entries with that hash, newest first.
 
@@ -303,11 +303,11 @@ cdef int64_t index_collect(
 
 cdef int64_t index_open_file(
     int root, const char *path, int64_t slot_num, int64_t entry_num, bint writable,
-    IndexFile **opened,
+    Index **opened,
 ) noexcept nogil:
     """Open an index file of ``slot_num`` slots and ``entry_num`` entries."""
     cdef stat_t status
-    cdef IndexFile *index
+    cdef Index *index
     cdef const char *name = strrchr(path, 47)
     cdef int64_t rc
     cdef int64_t size = index_file_bytes(slot_num, entry_num)
@@ -317,7 +317,7 @@ cdef int64_t index_open_file(
     if status.st_size != size:
         close(<int>fd)
         return E_INCOMPATIBLE
-    index = <IndexFile *>calloc(1, sizeof(IndexFile))
+    index = <Index *>calloc(1, sizeof(Index))
     if index != NULL:
         index.file = mapped_file_new(<int>fd, 0, size, &status)
     if index == NULL or index.file == NULL:
@@ -347,7 +347,7 @@ cdef int64_t index_open_file(
     return 0
 
 
-cdef void index_close(IndexFile *index) noexcept nogil:
+cdef void index_close(Index *index) noexcept nogil:
     """Release a hold."""
     if index != NULL and atomic_add(&index.holds, -1) == 0:
         mapped_file_release(index.file)
@@ -356,7 +356,7 @@ cdef void index_close(IndexFile *index) noexcept nogil:
         free(index)
 
 
-cdef int64_t index_flush(IndexFile *index) noexcept nogil:
+cdef int64_t index_flush(Index *index) noexcept nogil:
     """Force the file to the disk; the number of syncs."""
     cdef stat_t status
     cdef int64_t count = atomic_get(&index.count)

@@ -110,7 +110,7 @@ cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
     cdef stat_t status
     cdef DIR *directory = NULL
     cdef dirent *entry
-    cdef IndexFile *index
+    cdef Index *index
     cdef int64_t fd, rc
     cdef int64_t size
     atomic_set(&indexes.listed_at, monotonic_ns())
@@ -167,7 +167,7 @@ cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
 cdef void index_set_drop_gone(IndexSet *indexes, int directory) noexcept nogil:
     """Drop files that are gone or were replaced.  Under the lock."""
     cdef stat_t status
-    cdef IndexFile *index
+    cdef Index *index
     cdef char header[INDEX_HEADER_BYTES]
     cdef int64_t kept = 0
     cdef int64_t i
@@ -252,7 +252,7 @@ cdef bint index_set_has(IndexSet *indexes, const char *name) noexcept nogil:
     return False
 
 
-cdef bint index_set_has_file(IndexSet *indexes, const IndexFile *index) noexcept nogil:
+cdef bint index_set_has_file(IndexSet *indexes, const Index *index) noexcept nogil:
     cdef int64_t i
     for i in range(indexes.count):
         if indexes.files[i] == index:

@@ -14,7 +14,7 @@ cdef struct IndexSet:
     int64_t set_aside            # files moved to the quarantine
     Lock check_lock              # "r": one thread checks the files
     bint enabled                 # messageIndexEnable, and the files are usable
-    IndexFile **files
+    Index **files
     int64_t open                 # "r": open descriptors of the files, and their limit
     int64_t open_max
     int64_t count
@@ -24,7 +24,7 @@ cdef struct IndexSet:
     atomic_i64 listed_at
     atomic_i64 waiting           # 1: check and repair of the files wait for space
     int64_t try_at               # monotonic ns of the next try
-    IndexFile *last              # receives new keys; the dispatch thread's own
+    Index *last                  # receives new keys; the dispatch thread's own
     int64_t known_end            # records below are already indexed
     atomic_i64 full_timestamp    # end time of the newest durable full file
     atomic_i64 dispatched        # log offset below which every record is indexed
@@ -52,12 +52,12 @@ cdef void index_set_destroy(IndexSet *indexes) noexcept nogil:
     lock_destroy(&indexes.check_lock)
 
 
-cdef int64_t index_set_enter(IndexSet *indexes, IndexFile *index) noexcept nogil:
+cdef int64_t index_set_enter(IndexSet *indexes, Index *index) noexcept nogil:
     """Enter a file in name order; the set takes the hold.  Under the lock."""
-    cdef IndexFile **grown
+    cdef Index **grown
     cdef int64_t at = indexes.count
-    grown = <IndexFile **>array_with_room(
-        indexes.files, &indexes.room, indexes.count, sizeof(IndexFile *))
+    grown = <Index **>array_with_room(
+        indexes.files, &indexes.room, indexes.count, sizeof(Index *))
     if grown == NULL:
         return E_NO_MEMORY
     indexes.files = grown
@@ -76,12 +76,12 @@ cdef int64_t index_set_enter(IndexSet *indexes, IndexFile *index) noexcept nogil
     return 0
 
 
-cdef void index_set_close_unused(IndexSet *indexes, const IndexFile *but) noexcept nogil:
+cdef void index_set_close_unused(IndexSet *indexes, const Index *but) noexcept nogil:
     """"r": close the descriptors of files held by the set alone if there are too many.
 
     The file ``but`` keeps its own.  Under the lock, so that nobody can take a hold.
     """
-    cdef IndexFile *index
+    cdef Index *index
     cdef int64_t i
     for i in range(indexes.count if indexes.open > indexes.open_max else 0):
         index = indexes.files[i]
@@ -91,7 +91,7 @@ cdef void index_set_close_unused(IndexSet *indexes, const IndexFile *but) noexce
             indexes.open -= 1
 
 
-cdef void index_set_open_again(IndexSet *indexes, IndexFile *index) noexcept nogil:
+cdef void index_set_open_again(IndexSet *indexes, Index *index) noexcept nogil:
     """"r": reopen the descriptor of a file, or store the error in its place.  Under the lock."""
     cdef int64_t fd
     if index.file.fd >= 0:
@@ -106,16 +106,16 @@ cdef void index_set_open_again(IndexSet *indexes, IndexFile *index) noexcept nog
         index_set_close_unused(indexes, index)
 
 
-cdef void index_set_let_go(IndexSet *indexes, IndexFile *index) noexcept nogil:
+cdef void index_set_let_go(IndexSet *indexes, Index *index) noexcept nogil:
     """Release the set's hold on a leaving file.  Under the lock."""
     if not indexes.writable and index.file.fd >= 0:
         indexes.open -= 1
     index_close(index)
 
 
-cdef IndexFile *index_set_hold(IndexSet *indexes, int64_t newest) noexcept nogil:
+cdef Index *index_set_hold(IndexSet *indexes, int64_t newest) noexcept nogil:
     """Hold file ``newest`` counted from the end (0 is the last); NULL before the first."""
-    cdef IndexFile *index = NULL
+    cdef Index *index = NULL
     lock_take(&indexes.lock)
     if newest < indexes.count:
         index = indexes.files[indexes.count - 1 - newest]
@@ -154,8 +154,8 @@ cdef void index_name_after(const char *name, char *into) noexcept nogil:
 cdef int64_t index_set_roll(IndexSet *indexes) noexcept nogil:
     """Ensure that the last file has room; create one if there is none or it is full."""
     cdef char name[INDEX_NAME_DIGITS + 1]
-    cdef IndexFile *index = NULL
-    cdef IndexFile *last = indexes.last
+    cdef Index *index = NULL
+    cdef Index *last = indexes.last
     cdef int64_t rc
     if last != NULL and not index_is_full(last):
         return 0
@@ -196,7 +196,7 @@ cdef int64_t index_set_flush(
     ``flushed_log``: the durable end of the log.  A full file that points beyond it waits: the
     checkpoint's time would cover records that a power cut may take.
     """
-    cdef IndexFile *index
+    cdef Index *index
     cdef int64_t rc
     cdef int64_t syncs = 0
     cdef int64_t i = 0

@@ -5,7 +5,7 @@
 #
 # Source: store/index/IndexFile.java putKey
 
-cdef int64_t index_begin_zeroing(IndexFile *index) noexcept nogil:
+cdef int64_t index_begin_zeroing(Index *index) noexcept nogil:
     """Let index_put write zeros ahead in a new file: 0 or E_NO_MEMORY.
 
     Not in the block with the header, nor in the one with the first entries.
@@ -20,13 +20,13 @@ cdef int64_t index_begin_zeroing(IndexFile *index) noexcept nogil:
     return 0
 
 
-cdef void index_end_zeroing(IndexFile *index) noexcept nogil:
+cdef void index_end_zeroing(Index *index) noexcept nogil:
     free(index.blocks)
     index.blocks = NULL
     index.zeroed = INT64_MOST
 
 
-cdef bint index_zero(IndexFile *index, int64_t start, int64_t stop) noexcept nogil:
+cdef bint index_zero(Index *index, int64_t start, int64_t stop) noexcept nogil:
     """Write zeros to a range; False if the file cannot be opened for that."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef int fd = index.file.fd
@@ -41,7 +41,7 @@ cdef bint index_zero(IndexFile *index, int64_t start, int64_t stop) noexcept nog
     return True
 
 
-cdef void index_zero_block(IndexFile *index, char *slot) noexcept nogil:
+cdef void index_zero_block(Index *index, char *slot) noexcept nogil:
     """Write zeros to the block of a slot, the first used in it.
 
     The store makes the fault one for writing, which maps the whole block: pages read
@@ -53,7 +53,7 @@ cdef void index_zero_block(IndexFile *index, char *slot) noexcept nogil:
     put_i32_release(slot, 0)
 
 
-cdef void index_zero_ahead(IndexFile *index, int64_t at) noexcept nogil:
+cdef void index_zero_ahead(Index *index, int64_t at) noexcept nogil:
     """Write zeros before the first entry beyond ``zeroed``, at ``at``."""
     cdef int64_t start = index.zeroed
     index.zeroed = INT64_MOST
@@ -62,7 +62,7 @@ cdef void index_zero_ahead(IndexFile *index, int64_t at) noexcept nogil:
 
 
 cdef inline int64_t index_put(
-    IndexFile *index, int32_t key_hash, int64_t physical_offset, int64_t store_timestamp,
+    Index *index, int32_t key_hash, int64_t physical_offset, int64_t store_timestamp,
 ) noexcept nogil:
     """putKey: 1, E_FULL, or -errno if no block can be allocated."""
     cdef int64_t number = atomic_peek(&index.count)
@@ -111,7 +111,7 @@ cdef inline int64_t index_put(
 
 cdef int64_t index_make_file(
     int root, const char *directory, const char *name, int64_t slot_num, int64_t entry_num,
-    IndexFile **made,
+    Index **made,
 ) noexcept nogil:
     """Create an empty index file; its slots have blocks before the name is visible."""
     cdef char path[FAILURE_PATH_BYTES]

@@ -260,7 +260,7 @@ cdef void check_names(Store *store) noexcept nogil:
     alone.
     """
     cdef MappedFile *file
-    cdef IndexFile *index
+    cdef Index *index
     if store.lock >= 0 and lock_is_lost(store):
         store_set_failed(store, E_REMOVED, "lock",
                          "removed or replaced while the store was open, so that a second process "

@@ -254,7 +254,7 @@ cdef int64_t index_trim_front(Store *store) noexcept nogil:
     """Remove the index files with records only below the log, never the last; their number."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef IndexSet *indexes = &store.indexes
-    cdef IndexFile *index
+    cdef Index *index
     cdef int64_t first = log_first(store)
     cdef int64_t count = 0
     cdef int64_t i

@@ -4,7 +4,7 @@ cdef enum:
     CHECK_ENTRIES = 4096         # read at a time
 
 
-cdef int64_t index_offset_near(IndexFile *index, int64_t number, int64_t count) noexcept nogil:
+cdef int64_t index_offset_near(Index *index, int64_t number, int64_t count) noexcept nogil:
     """Physical offset near entry ``number``: the median of three neighbours, in case one is bad."""
     cdef char entries[3 * INDEX_ENTRY_BYTES]
     cdef int64_t a, b, c, rc
@@ -20,7 +20,7 @@ cdef int64_t index_offset_near(IndexFile *index, int64_t number, int64_t count) 
     return max(0, max(min(a, b), min(max(a, b), c)))
 
 
-cdef int64_t index_first_at_or_after(IndexFile *index, int64_t physical_offset) noexcept nogil:
+cdef int64_t index_first_at_or_after(Index *index, int64_t physical_offset) noexcept nogil:
     """Number of the first entry at or after a log offset, or the next free number.
 
     Entries lie in log order; a few that do not are tolerated.
@@ -56,7 +56,7 @@ cdef int64_t index_first_at_or_after(IndexFile *index, int64_t physical_offset) 
 
 
 cdef int64_t index_match(
-    IndexFile *index, int64_t number, int64_t stop, const LooseEntry *wanted, int64_t seeded,
+    Index *index, int64_t number, int64_t stop, const LooseEntry *wanted, int64_t seeded,
     char *buffer,
 ) noexcept nogil:
     """Number of entries from ``number`` on that match, up to the first mismatch.
@@ -89,7 +89,7 @@ cdef int64_t index_match(
 
 
 cdef int64_t index_check_chains(
-    IndexFile *index, int64_t *found, int64_t most,
+    Index *index, int64_t *found, int64_t most,
 ) noexcept nogil:
     """Find entries whose predecessor is not the newest before them in their slot, and slots that do
     not name their newest: (number, expected, found), numbers of slots as -1 - slot.

@@ -16,7 +16,7 @@ cdef struct IndexShare:
 
 
 cdef void index_outline(
-    IndexFile *index, const LooseEntry *before, const LooseEntry *first, const LooseEntry *last,
+    Index *index, const LooseEntry *before, const LooseEntry *first, const LooseEntry *last,
     int64_t count, int64_t slots_used,
 ) noexcept nogil:
     """Header of a file of ``count`` entries; ``before`` is the last key of the file before."""
@@ -35,7 +35,7 @@ cdef void index_outline(
 
 
 cdef int64_t index_share_begin(
-    IndexShare *share, const IndexFile *index, int64_t which, int64_t shares,
+    IndexShare *share, const Index *index, int64_t which, int64_t shares,
     const LooseEntry *before,
 ) noexcept nogil:
     """Begin share ``which`` of ``shares``; 0, or a status."""
@@ -49,7 +49,7 @@ cdef int64_t index_share_begin(
 
 
 cdef void index_share_put(
-    IndexFile *index, IndexShare *share, const LooseEntry *entries, int64_t count,
+    Index *index, IndexShare *share, const LooseEntry *entries, int64_t count,
 ) noexcept nogil:
     """Go on with the next keys, and enter those of the share."""
     cdef int64_t slots[KEY_CHUNK]
@@ -81,7 +81,7 @@ cdef void index_share_put(
         done += part
 
 
-cdef void index_share_end(IndexFile *index, IndexShare *share) noexcept nogil:
+cdef void index_share_end(Index *index, IndexShare *share) noexcept nogil:
     """Store the newest entries into the slots."""
     cdef char *slot = index.file.base + INDEX_HEADER_BYTES + share.low * INDEX_SLOT_BYTES
     cdef int64_t i

@@ -178,13 +178,14 @@ cdef int64_t move_copy(Mover *mover) noexcept nogil:
 cdef class LogMove:
     """A log whose records move into another, selected and with their new queue offsets."""
 
-    cdef LogPart source
+    cdef CommitLog source
     cdef Store *store
     cdef bint chosen
     cdef bint numbered
 
     def __init__(self, directory, int64_t file_size):
-        self.source = LogPart(directory, file_size, "r", False)
+        self.source = CommitLog.__new__(CommitLog)
+        self.source.open(directory, file_size, "r", False)
         self.store = self.source.opened(READ_ONLY)
         store_leave(self.store)
 

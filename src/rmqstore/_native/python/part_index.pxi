@@ -1,28 +1,77 @@
 # An index file on its own.
+#
+# Neither it nor the other parts take a lock, as jobs share them: a writer must own the directory.
+
+cdef enum:
+    FILE_MAX = 0x7FFFFFFF        # bytes
+    INDEX_SLOTS = 5000000
+    INDEX_ENTRIES = 20000000
+
+cdef object HITS_MAX = 1 << 60
+
 
 cdef int check_mode(str mode) except -1:
     arguments.one_of("mode", mode, ("r", "r+", "a"))
     return 0
 
 
-cdef bint loose_entry_of(entry, LooseEntry *into) except -1:
-    """Parse an entry as returned by ``LogUnits``; False if it is empty."""
-    cdef Py_buffer view
-    PyObject_GetBuffer(entry, &view, PyBUF_SIMPLE)
-    try:
-        if view.len not in (0, <Py_ssize_t>sizeof(LooseEntry)):
-            raise ValueError(f"{view.len} bytes are no entry")
-        memcpy(into, view.buf, <size_t>view.len)
-        return view.len > 0
-    finally:
-        PyBuffer_Release(&view)
+cdef int open_once(str path) except -1:
+    """Refuse a second ``__init__`` of an object: ``path`` is None before the first."""
+    if path is not None:
+        raise TypeError(f"{path}: the object was made already")
+    return 0
 
 
-@cython.final
-cdef class IndexPart:
-    """The C side of :class:`rmqstore.IndexFile`."""
+cdef int32_t hash_of_key(key) except -1:
+    """Hash of a key as index entries have it."""
+    cdef int64_t length = 0
+    cdef const char *text
+    if not isinstance(key, str):
+        raise arguments.wrong_type("key", "str", key)
+    text = utf8_of("key", key, &length)
+    return index_key_hash(text, length, 0)
 
-    cdef IndexFile *index
+
+cdef class IndexFile:
+    """IndexFile(path, *, hash_slot_num=5000000, index_num=20000000, mode='r')\n--\n
+    One index file.
+
+    Parameters
+    ----------
+    path : path-like
+    hash_slot_num, index_num : int, optional
+        Slots and entries; one entry fewer can be used.
+    mode : str, optional
+        ``"r"`` reads, ``"r+"`` writes an existing file, ``"a"`` creates it if there is none.
+
+    Attributes
+    ----------
+    begin_timestamp, end_timestamp : int
+        Store time of the first and of the last key, ms.
+    begin_phy_offset, end_phy_offset : int
+        Physical offset of the first and of the last key's record.
+    hash_slot_count : int
+        Slots in use.
+    index_count : int
+        Number of the next entry; 1 in an empty file.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no such file.
+    IncompatibleStoreError
+        The file has another size. With the default numbers and mode ``"r"``, they are inferred
+        from its size.
+    ValueError
+        An argument is out of range.
+
+    Notes
+    -----
+    ``key`` is the text that is hashed: ``topic + "#" + key`` in a store.
+    Source: ``store/index/IndexFile.java``.
+    """
+
+    cdef Index *index
     cdef str path
     cdef bint writable
     cdef int64_t fork_generation
@@ -33,12 +82,25 @@ cdef class IndexPart:
         self.index = NULL
         lock_init(&self.lock, LOCK_OBJECT)
 
-    def __init__(self, path, int64_t slots, int64_t entries, str mode, bint infer_sizes):
+    def __init__(self, path, *, hash_slot_num=INDEX_SLOTS, index_num=INDEX_ENTRIES,
+                 str mode="r"):
+        arguments.integer_within("hash_slot_num", hash_slot_num, 1, FILE_MAX // INDEX_SLOT_BYTES)
+        arguments.integer_within("index_num", index_num, 2, FILE_MAX // INDEX_ENTRY_BYTES)
+        if index_file_bytes(hash_slot_num, index_num) > FILE_MAX:
+            raise ValueError(f"{hash_slot_num} slots and {index_num} entries take more than "
+                             f"{FILE_MAX} bytes")
+        self.open(path, hash_slot_num, index_num, mode,
+                  mode == "r" and hash_slot_num == INDEX_SLOTS and index_num == INDEX_ENTRIES)
+
+    cdef int open(self, path, int64_t slots, int64_t entries, str mode,
+                  bint infer_sizes) except -1:
+        """Open or make the file."""
         cdef stat_t status
         cdef bytes name
         cdef int64_t inferred_slots
         cdef int64_t fd, rc
         check_mode(mode)
+        open_once(self.path)
         self.path = fsdecode(path)
         self.writable = mode != "r"
         directory, base = os_path.split(os_path.abspath(self.path))
@@ -66,14 +128,15 @@ cdef class IndexPart:
             check(rc, NULL, self.path)
         finally:
             close(<int>fd)
+        return 0
 
     def __dealloc__(self):
         index_close(self.index)
         lock_destroy(&self.lock)
 
-    cdef IndexFile *hold(self, int access) except NULL:
+    cdef Index *hold(self, int access) except NULL:
         """Hold the file for a call."""
-        cdef IndexFile *index = self.index
+        cdef Index *index = self.index
         if index == NULL:
             raise errors.StoreClosedError(f"{self.path}: the index file is closed")
         if self.fork_generation != fork_generation:
@@ -85,16 +148,42 @@ cdef class IndexPart:
             index_load_header(index)
         return index
 
-    def put(self, str key, int64_t physical_offset, int64_t store_timestamp):
-        """putKey: False if the file is full."""
-        cdef int64_t length = 0
-        cdef const char *text = utf8_of("key", key, &length)
-        cdef int32_t key_hash = index_key_hash(text, length, 0)
-        cdef IndexFile *index = self.hold(READ_WRITE)
+    def put_key(self, key, physical_offset, store_timestamp):
+        """Enter a key.
+
+        Parameters
+        ----------
+        key : str
+        physical_offset : int
+            Bytes.
+        store_timestamp : time
+            Milliseconds since the epoch, an aware datetime, or ISO-8601 text with a zone.
+
+        Returns
+        -------
+        bool
+            False if the file is full.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument has a wrong type or is out of range.
+        ReadOnlyStoreError, StoreClosedError
+            The file is not open for writing.
+
+        Notes
+        -----
+        Source: ``store/index/IndexFile.java putKey``.
+        """
+        cdef int32_t key_hash = hash_of_key(key)
+        cdef int64_t offset = arguments.integer_within(
+            "physical_offset", physical_offset, INT64_MIN, INT64_MAX)
+        cdef int64_t stamp = times.to_millis(store_timestamp, name="store_timestamp")
+        cdef Index *index = self.hold(READ_WRITE)
         cdef int64_t rc
         with nogil:
             lock_take(&self.lock)
-            rc = index_put(index, key_hash, physical_offset, store_timestamp)
+            rc = index_put(index, key_hash, offset, stamp)
             lock_give(&self.lock)
             index_close(index)
         if rc == E_FULL:
@@ -102,8 +191,30 @@ cdef class IndexPart:
         check(rc, NULL, self.path)
         return True
 
-    def put_many(self, keys, physical_offsets, store_timestamps):
-        """putKey of columns; the number of keys entered before the file was full."""
+    def put_keys(self, keys, physical_offsets, store_timestamps):
+        """Enter many keys.
+
+        Parameters
+        ----------
+        keys : sequence, NumPy or Arrow array of str
+        physical_offsets, store_timestamps : int, or a column of int as long as ``keys``
+
+        Returns
+        -------
+        int
+            How many were entered before the file was full.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A row has a wrong type or value, or columns differ in length; nothing was entered.
+        ReadOnlyStoreError, StoreClosedError
+            The file is not open for writing.
+
+        Notes
+        -----
+        Source: ``store/index/IndexFile.java putKey``.
+        """
         cdef ColumnInput text = text_column("keys", keys, NOT_NULL)
         cdef ColumnInput offsets = int_column(
             "physical_offsets", physical_offsets, INT64_LEAST, INT64_MOST)
@@ -112,7 +223,7 @@ cdef class IndexPart:
         cdef int64_t count = count_rows((text, offsets, stamps))
         cdef int64_t done = 0
         cdef int64_t rc = 0
-        cdef IndexFile *index = self.hold(READ_WRITE)
+        cdef Index *index = self.hold(READ_WRITE)
         with nogil:
             lock_take(&self.lock)
             while done < count and rc >= 0:
@@ -124,158 +235,41 @@ cdef class IndexPart:
             check(min(rc, 0), NULL, self.path)
         return done
 
-    def outline(self, seed, first, last, int64_t count, int64_t used):
-        """Write the header of a file of ``count`` entries in ``used`` slots, and allocate blocks.
+    def select_phy_offset(self, key, max_num=64, begin=0, end=None):
+        """Return the physical offsets of the entries with the key's hash, newest first.
 
-        ``seed`` is the last entry of the file before, ``first`` and ``last`` are this file's,
-        all as returned by ``LogUnits``, or empty.
+        Parameters
+        ----------
+        key : str
+        max_num : int, optional
+            Offsets, at most.
+        begin, end : time, optional
+            Store times, both inclusive, compared to the second.
+
+        Returns
+        -------
+        list of int
+
+        Raises
+        ------
+        StoreCorruptError
+            The chain does not lead to older entries.
+
+        Notes
+        -----
+        Source: ``store/index/IndexFile.java selectPhyOffset``.
         """
-        cdef LooseEntry[3] given
-        cdef bint[3] there
-        cdef IndexFile *index
-        cdef int64_t rc
-        cdef int64_t i = 0
-        for entry in (seed, first, last):
-            there[i] = loose_entry_of(entry, &given[i])
-            i += 1
-        if count < 0 or (count > 0) != (there[1] and there[2]):
-            raise ValueError(f"{count} entries, with the first {first!r} and the last {last!r}")
-        index = self.hold(READ_WRITE)
-        with nogil:
-            lock_take(&self.lock)
-            rc = E_FULL
-            if count < index.entry_num:
-                rc = mapped_file_reserve(index.file, index.file.fd,
-                                         index_entry_at(index, count + 1))
-            if rc >= 0:
-                index_outline(index, &given[0] if there[0] else NULL, &given[1], &given[2],
-                              count, used)
-            lock_give(&self.lock)
-            index_close(index)
-        check(min(rc, 0), NULL, self.path)
-
-    def enter_share(self, int64_t which, int64_t of, seed, pieces):
-        """Enter the keys of one of ``of`` equal parts of the slots; the number of slots used.
-
-        ``pieces`` are all entries of the file in order, including those of other parts.
-        Several processes may do so concurrently, once the file has its outline.
-        """
-        cdef LooseEntry before
-        cdef Py_buffer view
-        cdef IndexShare share
-        cdef IndexFile *index
-        cdef bint seeded = loose_entry_of(seed, &before)
-        cdef int64_t count = 0
-        cdef int64_t rc
-        if not 0 <= which < of:
-            raise ValueError(f"share {which} of {of}")
-        index = self.hold(READ_WRITE)
-        memset(&share, 0, sizeof(IndexShare))
-        try:
-            with nogil:
-                rc = index_share_begin(&share, index, which, of,
-                                       &before if seeded else NULL)
-            check(rc, NULL, self.path)
-            for piece in pieces:
-                PyObject_GetBuffer(piece, &view, PyBUF_SIMPLE)
-                try:
-                    count = view.len // <int64_t>sizeof(LooseEntry)
-                    if view.len % sizeof(LooseEntry):
-                        raise ValueError(f"{view.len} bytes are no whole number of entries")
-                    if share.number + count > atomic_get(&index.count):
-                        raise ValueError(
-                            f"more entries than the {atomic_get(&index.count) - 1} outlined")
-                    with nogil:
-                        index_share_put(index, &share, <const LooseEntry *>view.buf, count)
-                finally:
-                    PyBuffer_Release(&view)
-            with nogil:
-                index_share_end(index, &share)
-        finally:
-            free(share.newest)
-            index_close(index)
-        return share.used
-
-    def place_of(self, int64_t physical_offset):
-        """Number of the first entry whose record is at or after a log offset."""
-        cdef IndexFile *index = self.hold(READ_ONLY)
-        cdef int64_t rc
-        with nogil:
-            rc = index_first_at_or_after(index, physical_offset)
-            index_close(index)
-        return check(rc, NULL, self.path)
-
-    def match(self, int64_t number, int64_t stop, entries, int64_t seeded):
-        """Number of matching entries of [number, stop); ``seeded`` is the file's first time."""
-        cdef Py_buffer view
-        cdef char *buffer = NULL
-        cdef IndexFile *index
-        cdef int64_t rc
-        PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
-        try:
-            if number < 1 or view.len < (stop - number) * <int64_t>sizeof(LooseEntry):
-                raise ValueError(f"{view.len} bytes are too few for [{number}, {stop})")
-            index = self.hold(READ_ONLY)
-            with nogil:
-                buffer = <char *>malloc(CHECK_ENTRIES * INDEX_ENTRY_BYTES)
-                rc = E_NO_MEMORY
-                if buffer != NULL:
-                    rc = index_match(index, number, min(stop, atomic_get(&index.count)),
-                                     <const LooseEntry *>view.buf, seeded, buffer)
-                free(buffer)
-                index_close(index)
-        finally:
-            PyBuffer_Release(&view)
-        return check(rc, NULL, self.path)
-
-    def entries(self, int64_t number, int64_t stop):
-        """Entries of [number, stop): hash, physical offset, seconds."""
-        cdef char entry[INDEX_ENTRY_BYTES]
-        cdef IndexFile *index = self.hold(READ_ONLY)
-        cdef int64_t rc = 0
-        found = []
-        stop = min(stop, atomic_get(&index.count))
-        while number < stop and rc >= 0:
-            rc = index_read(index, index_entry_at(index, number), INDEX_ENTRY_BYTES, entry)
-            found.append((get_i32(entry + ENTRY_KEY_HASH), get_i64(entry + ENTRY_PHYSICAL_OFFSET),
-                          get_i32(entry + ENTRY_SECONDS)))
-            number += 1
-        index_close(index)
-        check(rc, NULL, self.path)
-        return found
-
-    def check_chains(self, int64_t most):
-        """Entries and slots (-1 - slot) whose predecessor is not the newest before them.
-
-        Number, expected and actual predecessor, of at most ``most``; and their count.
-        """
-        cdef Memory memory = memory_new(most * 24)
-        cdef int64_t *found = <int64_t *>memory.data
-        cdef IndexFile *index = self.hold(READ_ONLY)
-        cdef int64_t rc
-        cdef int64_t i = 0
-        with nogil:
-            rc = index_check_chains(index, found, most)
-            index_close(index)
-        check(rc, NULL, self.path)
-        bad = []
-        while i < min(rc, most):
-            bad.append((found[i * 3], found[i * 3 + 1], found[i * 3 + 2]))
-            i += 1
-        return bad, rc
-
-    def select(self, str key, int64_t max_num, int64_t begin, int64_t end):
-        """selectPhyOffset."""
-        cdef int64_t length = 0
-        cdef int64_t rc
-        cdef int64_t i = 0
-        cdef const char *text = utf8_of("key", key, &length)
-        cdef int32_t key_hash = index_key_hash(text, length, 0)
+        cdef int32_t key_hash = hash_of_key(key)
+        cdef int64_t most = arguments.integer_within("max_num", max_num, 0, HITS_MAX)
+        cdef int64_t first = times.to_millis(begin, name="begin")
+        cdef int64_t last = INT64_MAX if end is None else times.to_millis(end, name="end")
         cdef Offsets found
-        cdef IndexFile *index = self.hold(READ_ONLY)
+        cdef int64_t rc
+        cdef int64_t i = 0
+        cdef Index *index = self.hold(READ_ONLY)
         memset(&found, 0, sizeof(Offsets))
         with nogil:
-            rc = index_select(index, key_hash, max_num, begin, end, &found)
+            rc = index_select(index, key_hash, most, first, last, &found)
             index_close(index)
         hits = []
         while i < found.count:
@@ -292,36 +286,89 @@ cdef class IndexPart:
         check(rc, NULL, self.path)
         return 0
 
-    def select_many(self, keys, int64_t max_num):
-        """selectPhyOffset of many keys: offsets, their count, and where each key's begin."""
+    def select_many(self, keys, max_num=64):
+        """Return the physical offsets of many keys, newest first for each.
+
+        Parameters
+        ----------
+        keys : sequence, NumPy or Arrow array of str
+        max_num : int, optional
+            Offsets for each key, at most.
+
+        Returns
+        -------
+        physical_offsets, starts : numpy.ndarray
+            int64; the hits of key ``i`` are ``physical_offsets[starts[i]:starts[i + 1]]``.
+
+        Raises
+        ------
+        StoreCorruptError
+            A chain does not lead to older entries.
+
+        Notes
+        -----
+        Source: ``store/index/IndexFile.java selectPhyOffset``.
+        """
+        cdef int64_t most = arguments.integer_within("max_num", max_num, 0, HITS_MAX)
         cdef ColumnInput text = text_column("keys", keys, NOT_NULL)
         cdef int64_t count = count_rows((text,))
         cdef Memory starts = memory_new((count + 1) * 8)
         cdef int64_t *start = <int64_t *>starts.data
         cdef Offsets found
         cdef int64_t rc
-        cdef IndexFile *index = self.hold(READ_ONLY)
+        cdef Index *index = self.hold(READ_ONLY)
         memset(&found, 0, sizeof(Offsets))
         with nogil:
-            rc = select_keys(index, &text.view, count, max_num, start, &found)
+            rc = select_keys(index, &text.view, count, most, start, &found)
             index_close(index)
         if rc < 0:
             free(found.items)
             self.check_chain(rc)
-        return memory_of(found.items, found.count * 8), found.count, starts
+        return (arrays.int64_array(memory_of(found.items, found.count * 8), found.count),
+                arrays.int64_array(starts, count + 1))
 
-    def header(self):
-        """begin and end timestamp, begin and end offset, slots used, count."""
-        cdef IndexFile *index = self.hold(READ_ONLY)
+    cdef tuple header(self):
+        """Begin and end timestamp, begin and end offset, slots used, count."""
+        cdef Index *index = self.hold(READ_ONLY)
         found = (atomic_get(&index.begin_timestamp), atomic_get(&index.end_timestamp),
                  atomic_get(&index.begin_phy_offset), atomic_get(&index.end_phy_offset),
                  atomic_get(&index.slots_used), atomic_get(&index.count))
         index_close(index)
         return found
 
+    @property
+    def begin_timestamp(self):
+        """Store time of the first key, ms."""
+        return self.header()[0]
+
+    @property
+    def end_timestamp(self):
+        """Store time of the last key, ms."""
+        return self.header()[1]
+
+    @property
+    def begin_phy_offset(self):
+        """Physical offset of the first key's record."""
+        return self.header()[2]
+
+    @property
+    def end_phy_offset(self):
+        """Physical offset of the last key's record."""
+        return self.header()[3]
+
+    @property
+    def hash_slot_count(self):
+        """Slots in use."""
+        return self.header()[4]
+
+    @property
+    def index_count(self):
+        """Number of the next entry; 1 in an empty file."""
+        return self.header()[5]
+
     def flush(self):
         """Force the file to the disk."""
-        cdef IndexFile *index = self.hold(READ_WRITE)
+        cdef Index *index = self.hold(READ_WRITE)
         cdef int64_t rc
         with nogil:
             rc = mapped_file_sync(index.file, 0, index_entry_at(index, atomic_get(&index.count)))
@@ -329,8 +376,8 @@ cdef class IndexPart:
         check(min(rc, 0), NULL, self.path)
 
     def close(self):
-        """Flush if it was written, and close the file."""
-        cdef IndexFile *index = self.index
+        """Flush if open for writing, and close; closing again does nothing."""
+        cdef Index *index = self.index
         cdef int64_t rc = 0
         self.index = NULL                    # before the GIL is released: only one call closes
         if index == NULL:
@@ -342,13 +389,15 @@ cdef class IndexPart:
             index_close(index)
         check(min(rc, 0), NULL, self.path)
 
-    @property
-    def closed(self):
-        return self.index == NULL
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.close()
 
 
 cdef int64_t put_key_chunk(
-    IndexFile *index, const ColumnView *keys, const ColumnView *offsets, const ColumnView *stamps,
+    Index *index, const ColumnView *keys, const ColumnView *offsets, const ColumnView *stamps,
     int64_t first, int64_t count, int64_t *done,
 ) noexcept nogil:
     """Hash keys and prefetch their slots, then enter them, counting in ``done``."""
@@ -370,7 +419,7 @@ cdef int64_t put_key_chunk(
 
 
 cdef int64_t select_keys(
-    IndexFile *index, const ColumnView *keys, int64_t count, int64_t max_num, int64_t *starts,
+    Index *index, const ColumnView *keys, int64_t count, int64_t max_num, int64_t *starts,
     Offsets *found,
 ) noexcept nogil:
     """Walk the chains of many keys."""
@@ -389,7 +438,7 @@ cdef int64_t select_keys(
 
 
 cdef int64_t select_key_chunk(
-    IndexFile *index, const ColumnView *keys, int64_t first, int64_t count, int64_t max_num,
+    Index *index, const ColumnView *keys, int64_t first, int64_t count, int64_t max_num,
     int64_t *starts, Offsets *found, ChainWalk *walk,
 ) noexcept nogil:
     """Walk the chains of up to KEY_CHUNK keys side by side, or else one after the other."""

@@ -1,12 +1,43 @@
 # A commit log on its own: encoded records in, positions of good records out.
 
 cdef enum:
-    POSITIONS_MAX = 1024         # records of one call of LogPart.next
+    LOG_FILE_BYTES = 1 << 30
+    POSITIONS_MAX = 1024         # records looked for at a time
 
 
-@cython.final
-cdef class LogPart:
-    """The C side of :class:`rmqstore.CommitLog`."""
+cdef class CommitLog:
+    """CommitLog(directory, *, file_size=1073741824, mode='r')\n--\n
+    The files of a commit log.
+
+    Parameters
+    ----------
+    directory : path-like
+        A store's ``commitlog``; a torn tail is saved in ``rmqstore-quarantine`` beside it.
+    file_size : int, optional
+        Bytes, 1,024 or more. By default inferred from the files with mode ``"r"``.
+    mode : str, optional
+        ``"r"`` reads, ``"r+"`` writes an existing log, ``"a"`` creates it if there is none.
+
+    Attributes
+    ----------
+    min_offset, max_offset : int
+        First byte of the first file, and the byte after the last record.
+    flushed_offset : int
+        Byte up to which the log is on the disk, as far as this object knows.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no such directory, or (``"r+"``) no file in it.
+    IncompatibleStoreError
+        Writing: a file has another size, is foreign, or is missing in the middle.
+    ValueError
+        An argument is out of range.
+
+    Notes
+    -----
+    Source: ``store/CommitLog.java``.
+    """
 
     cdef Store *store
     cdef str path
@@ -17,12 +48,18 @@ cdef class LogPart:
         self.store = NULL
         atomic_set(&self.last_end, -1)
 
-    def __init__(self, directory, int64_t file_size, str mode, bint infer_sizes):
+    def __init__(self, directory, *, file_size=LOG_FILE_BYTES, str mode="r"):
+        arguments.integer_within("file_size", file_size, LOG_FILE_LEAST, FILE_MAX)
+        self.open(directory, file_size, mode, file_size == LOG_FILE_BYTES)
+
+    cdef int open(self, directory, int64_t file_size, str mode, bint infer_sizes) except -1:
+        """Open the directory, and make it with ``"a"``."""
         cdef Settings settings
         cdef Failure failure
         cdef int64_t fd, rc
         cdef bytes name
         check_mode(mode)
+        open_once(self.path)
         self.path = os_path.abspath(fsdecode(directory))
         self.writable = mode != "r"
         parent, base = os_path.split(self.path)
@@ -51,6 +88,7 @@ cdef class LogPart:
         check(rc, &failure, parent)
         if mode == "r+" and self.store.log.count == 0:
             raise errors.StoreNotFoundError(f"{self.path}: no commit log file")
+        return 0
 
     cdef int64_t open_log(self, bint infer_sizes, Failure *failure) noexcept nogil:
         """List the files and find the end; a writer zeros the bytes after it."""
@@ -109,8 +147,36 @@ cdef class LogPart:
         calls_inside(1)
         return self.store
 
-    def append(self, data):
-        """Append one encoded record, setting its physical offset; returns the offset."""
+    def append(self, records):
+        """Append encoded records, setting the physical offset in each.
+
+        Parameters
+        ----------
+        records : iterable of bytes-like
+            As from :func:`rmqstore.encode_record`; each is checked.
+
+        Returns
+        -------
+        list of int
+            Their physical offsets.
+
+        Raises
+        ------
+        ValueError, MessageIllegalError
+            A record is invalid, or too large for a file; those before it are in the log.
+        ReadOnlyStoreError, StoreClosedError
+            The log is not open for writing.
+
+        Notes
+        -----
+        Source: ``store/CommitLog.java``.
+        """
+        if isinstance(records, (bytes, bytearray, memoryview)):
+            raise arguments.wrong_type("records", "an iterable of records", records)
+        return [self.append_one(arguments.buffer_of("records", record)) for record in records]
+
+    cdef object append_one(self, data):
+        """Append one encoded record; returns its physical offset."""
         cdef Store *store
         cdef Py_buffer view
         cdef Record record
@@ -143,7 +209,36 @@ cdef class LogPart:
             PyBuffer_Release(&view)
         return offset
 
-    def next(self, int64_t at, int64_t stop):
+    def records(self, start=None, stop=None):
+        """Iterate over the good records that begin in a range.
+
+        Parameters
+        ----------
+        start, stop : int, optional
+            Physical offsets, by default all that exist; ``start`` must be a record's.
+
+        Returns
+        -------
+        iterator of (int, int)
+            Physical offset and size, bytes.
+
+        Notes
+        -----
+        Damaged bytes are skipped, up to the next record that names its own offset.
+        Source: ``store/CommitLog.java checkMessageAndReturnSize``.
+        """
+        low, high, _ = self.bounds()
+        at = low if start is None else max(low, PyNumber_Index(start))
+        end = high if stop is None else min(high, PyNumber_Index(stop))
+        while at < end:
+            found = self.next(at, end)
+            if not found:
+                return
+            yield from found
+            offset, size = found[len(found) - 1]
+            at = offset + size
+
+    cdef list next(self, int64_t at, int64_t stop):
         """(offset, size) of good records from a record boundary on: not all, but none at the end.
 
         Many per call, as a cursor reads a piece of the log ahead.
@@ -173,7 +268,7 @@ cdef class LogPart:
             check(rc, NULL, self.path)
         return [(offsets[n], sizes[n]) for n in range(count)]
 
-    def bounds(self):
+    cdef tuple bounds(self):
         """First offset, wrote position, and flushed position."""
         cdef Store *store = self.opened(READ_ONLY)
         cdef int64_t start, end
@@ -189,6 +284,21 @@ cdef class LogPart:
             store_leave(store)
         return start, end, flushed
 
+    @property
+    def min_offset(self):
+        """First byte of the first file."""
+        return self.bounds()[0]
+
+    @property
+    def max_offset(self):
+        """Byte after the last record."""
+        return self.bounds()[1]
+
+    @property
+    def flushed_offset(self):
+        """Byte up to which the log is on the disk, as far as this object knows."""
+        return self.bounds()[2]
+
     def flush(self):
         """Force the log to the disk."""
         cdef Store *store = self.opened(READ_WRITE)
@@ -199,7 +309,7 @@ cdef class LogPart:
         check(rc, &store.failure, self.path)
 
     def close(self):
-        """Flush if it was written, and close the files."""
+        """Flush if open for writing, and close; closing again does nothing."""
         cdef Store *store = self.store
         cdef int64_t rc = 0
         if store == NULL or not atomic_swap_if(&store.state, STATE_OPEN, STATE_CLOSING):
@@ -212,9 +322,11 @@ cdef class LogPart:
             store_empty(store)
         check(rc, &store.failure, self.path)
 
-    @property
-    def closed(self):
-        return self.store == NULL or atomic_get(&self.store.state) != STATE_OPEN
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.close()
 
 
 cdef int64_t log_end_beyond(Store *store, int64_t end) noexcept nogil:

@@ -1,8 +1,40 @@
 # A consume queue on its own.
 
-@cython.final
-cdef class QueuePart:
-    """The C side of :class:`rmqstore.ConsumeQueue`."""
+cdef enum:
+    QUEUE_FILE_BYTES = 6000000
+
+
+cdef class ConsumeQueue:
+    """ConsumeQueue(directory, *, file_size=6000000, mode='r')\n--\n
+    The files of one queue.
+
+    Parameters
+    ----------
+    directory : path-like
+        ``consumequeue/<topic>/<queue id>`` of a store.
+    file_size : int, optional
+        Bytes, a multiple of 20. By default inferred from the files with mode ``"r"``.
+    mode : str, optional
+        ``"r"`` reads, ``"r+"`` writes an existing queue, ``"a"`` creates it if there is none.
+
+    Attributes
+    ----------
+    min_offset, max_offset : int
+        First queue offset whose unit is not blank, and the one after the last unit.
+
+    Raises
+    ------
+    StoreNotFoundError
+        There is no such directory, or (``"r+"``) no file in it.
+    IncompatibleStoreError
+        Writing: a file has another size, is foreign, or is missing in the middle.
+    ValueError
+        An argument is out of range.
+
+    Notes
+    -----
+    Source: ``store/ConsumeQueue.java``.
+    """
 
     cdef Queue *queue
     cdef str path
@@ -18,11 +50,19 @@ cdef class QueuePart:
         self.root = -1
         lock_init(&self.lock, LOCK_OBJECT)
 
-    def __init__(self, directory, int64_t file_size, str mode, bint infer_sizes):
+    def __init__(self, directory, *, file_size=QUEUE_FILE_BYTES, str mode="r"):
+        arguments.integer_within("file_size", file_size, UNIT_BYTES, FILE_MAX)
+        if file_size % UNIT_BYTES:
+            raise arguments.wrong_value("file_size", f"a multiple of {UNIT_BYTES}", file_size)
+        self.open(directory, file_size, mode, file_size == QUEUE_FILE_BYTES)
+
+    cdef int open(self, directory, int64_t file_size, str mode, bint infer_sizes) except -1:
+        """Open the directory, and make it with ``"a"``."""
         cdef Failure failure
         cdef Queue *queue
         cdef int64_t rc
         check_mode(mode)
+        open_once(self.path)
         self.path = fsdecode(directory)
         self.writable = mode != "r"
         if mode == "a":
@@ -44,7 +84,7 @@ cdef class QueuePart:
                 queue.files.file_size = rc - rc % UNIT_BYTES
         if self.writable:
             check(file_set_validate(&queue.files, LENGTHS_COMPLETED, &failure), &failure, self.path)
-        check(self.find_ends(), NULL, self.path)
+        return check(self.find_ends(), NULL, self.path)
 
     cdef int64_t find_ends(self) noexcept nogil:
         """Find the first and last unit from the bytes."""
@@ -81,34 +121,188 @@ cdef class QueuePart:
         atomic_add(&self.in_use, 1)
         return self.queue
 
-    def put(self, int64_t physical_offset, int64_t size, int64_t tags_code, int64_t queue_offset):
-        """Write a unit in its position; False if another unit is there."""
+    def put_unit(self, physical_offset, size, tags_code, queue_offset):
+        """Write a unit in its position.
+
+        Parameters
+        ----------
+        physical_offset, size : int
+            Offset of the record in the commit log, 0 or more, and its bytes, 1 or more.
+        tags_code : int
+            Hash of the tag, 64 bits.
+        queue_offset : int
+            Position in the queue; a gap after the last unit is filled with blank units.
+
+        Returns
+        -------
+        bool
+            True if it is there now; False if its position has a different unit.
+
+        Raises
+        ------
+        ValueError
+            An argument is out of range.
+        ReadOnlyStoreError, StoreClosedError
+            The queue is not open for writing.
+
+        Notes
+        -----
+        Source: ``store/ConsumeQueue.java putMessagePositionInfo``.
+        """
+        cdef int64_t begin = arguments.integer_within(
+            "physical_offset", physical_offset, INT64_MIN, INT64_MAX)
+        cdef int64_t length = arguments.integer_within("size", size, INT64_MIN, INT64_MAX)
+        cdef int64_t code = arguments.integer_within("tags_code", tags_code, INT64_MIN, INT64_MAX)
+        cdef int64_t at = arguments.integer_within(
+            "queue_offset", queue_offset, INT64_MIN, INT64_MAX)
         cdef Queue *queue
         cdef Unit unit
         cdef int64_t rc
         if not self.writable:
             raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'; 'r+' writes")
-        if not 0 <= physical_offset or not 1 <= size <= 0x7FFFFFFF:
-            raise ValueError("physical_offset must be 0 or more and size 1 to 2147483647, got "
-                             f"{physical_offset} and {size}")
-        if not 0 <= queue_offset < INT64_MOST // UNIT_BYTES - 1:
+        if begin < 0 or not 1 <= length <= FILE_MAX:
+            raise ValueError(f"physical_offset must be 0 or more and size 1 to {FILE_MAX}, got "
+                             f"{begin} and {length}")
+        if not 0 <= at < INT64_MOST // UNIT_BYTES - 1:
             raise arguments.wrong_value(
-                "queue_offset", f"0 to {INT64_MOST // UNIT_BYTES - 2}", queue_offset)
+                "queue_offset", f"0 to {INT64_MOST // UNIT_BYTES - 2}", at)
         queue = self.opened()
         with nogil:
             lock_take(&self.lock)
-            if queue_offset < atomic_get(&queue.max_offset):
-                rc = queue_unit_at(queue, queue_offset, &unit)
+            if at < atomic_get(&queue.max_offset):
+                rc = queue_unit_at(queue, at, &unit)
                 if rc == 0:
-                    rc = (unit.physical_offset == physical_offset and unit.size == size
-                          and unit.tags_code == tags_code)
+                    rc = (unit.physical_offset == begin and unit.size == length
+                          and unit.tags_code == code)
                 elif rc == E_NOT_FOUND:
                     rc = 0
             else:
-                rc = queue_put_unit(queue, queue_offset, physical_offset, <int32_t>size, tags_code)
+                rc = queue_put_unit(queue, at, begin, <int32_t>length, code)
             lock_give(&self.lock)
             atomic_add(&self.in_use, -1)
         return check(rc, NULL, self.path) == 1
+
+    cdef tuple bounds(self):
+        """First queue offset, and the one after the last."""
+        cdef Queue *queue = self.opened()
+        cdef int64_t rc = 0
+        if not self.writable:
+            with nogil:
+                lock_take(&self.lock)
+                rc = file_set_list(&queue.files, NULL)
+                if rc >= 0:
+                    rc = self.find_ends()
+                lock_give(&self.lock)
+        low = atomic_get(&queue.min_offset)
+        high = atomic_get(&queue.max_offset)
+        atomic_add(&self.in_use, -1)
+        check(rc, NULL, self.path)
+        return low, high
+
+    def units(self, start=None, stop=None):
+        """Return units as a structured array.
+
+        Parameters
+        ----------
+        start, stop : int, optional
+            Queue offsets; by default all that exist.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape ``(stop - start,)``; fields ``physical_offset`` (>i8), ``size`` (>i4),
+            ``tags_code`` (>i8), as stored.
+
+        Raises
+        ------
+        IndexError
+            Some do not exist; the message names min and max.
+
+        Notes
+        -----
+        Source: ``store/ConsumeQueue.java getIndexBuffer``.
+        """
+        low, high = self.bounds()
+        start = low if start is None else PyNumber_Index(start)
+        stop = high if stop is None else PyNumber_Index(stop)
+        if start < 0 or start > stop or stop > high:
+            raise IndexError(
+                f"units {start} to {stop} are not all there; min is {low}, max is {high}")
+        return arrays.unit_array(self.unit_bytes(start, stop))
+
+    cdef Memory unit_bytes(self, int64_t start, int64_t stop):
+        """The bytes of units [start, stop)."""
+        cdef Memory memory = memory_new(max(0, stop - start) * UNIT_BYTES)
+        cdef Queue *queue = self.opened()
+        cdef Slice slice
+        cdef int64_t rc = 1
+        cdef int64_t at = start
+        with nogil:
+            while at < stop and rc > 0:
+                rc = queue_units(queue, at, stop - at, &slice)
+                if rc > 0:
+                    memcpy(memory.data + (at - start) * UNIT_BYTES, slice.data,
+                           <size_t>(rc * UNIT_BYTES))
+                    at += rc
+                    if slice_lost(&slice) < 0:
+                        rc = E_LOST
+                slice_release(&slice)
+            atomic_add(&self.in_use, -1)
+        if rc <= 0:
+            raise status_error(rc if rc < 0 else E_REMOVED, NULL, self.path)
+        return memory
+
+    @property
+    def min_offset(self):
+        """First queue offset whose unit is not blank."""
+        return self.bounds()[0]
+
+    @property
+    def max_offset(self):
+        """Queue offset after the last unit."""
+        return self.bounds()[1]
+
+    def flush(self):
+        """Force the units to the disk."""
+        cdef Queue *queue
+        cdef int64_t rc
+        if not self.writable:
+            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'; 'r+' writes")
+        queue = self.opened()
+        with nogil:
+            lock_take(&self.lock)
+            rc = file_set_flush(&queue.files, atomic_get(&queue.files.wrote))
+            lock_give(&self.lock)
+            atomic_add(&self.in_use, -1)
+        check(min(rc, 0), NULL, self.path)
+
+    def close(self):
+        """Flush if open for writing, and close; closing again does nothing."""
+        cdef Queue *queue = self.queue
+        cdef int64_t rc = 0
+        self.queue = NULL                    # before the GIL is released: only one call closes
+        if queue == NULL:
+            return
+        with nogil:
+            wait_for_calls(&self.in_use)
+            if self.writable:
+                rc = file_set_flush(&queue.files, atomic_get(&queue.files.wrote))
+            queue_destroy(queue)
+        check(min(rc, 0), NULL, self.path)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.close()
+
+
+@cython.final
+cdef class QueuePart(ConsumeQueue):
+    """A consume queue for jobs, which write runs of units."""
+
+    def __init__(self, directory, int64_t file_size):
+        self.open(directory, file_size, "a", False)
 
     def put_run(self, int64_t first, units, bint is_light=False):
         """Write consecutive units as dispatch does; the number skipped."""
@@ -134,74 +328,3 @@ cdef class QueuePart:
             PyBuffer_Release(&view)
         check(rc, NULL, self.path)
         return skipped
-
-    def bounds(self):
-        """First queue offset, and the one after the last."""
-        cdef Queue *queue = self.opened()
-        cdef int64_t rc = 0
-        if not self.writable:
-            with nogil:
-                lock_take(&self.lock)
-                rc = file_set_list(&queue.files, NULL)
-                if rc >= 0:
-                    rc = self.find_ends()
-                lock_give(&self.lock)
-        low = atomic_get(&queue.min_offset)
-        high = atomic_get(&queue.max_offset)
-        atomic_add(&self.in_use, -1)
-        check(rc, NULL, self.path)
-        return low, high
-
-    def units(self, int64_t start, int64_t stop):
-        """The bytes of units [start, stop)."""
-        cdef Memory memory = memory_new(max(0, stop - start) * UNIT_BYTES)
-        cdef Queue *queue = self.opened()
-        cdef Slice slice
-        cdef int64_t rc = 1
-        cdef int64_t at = start
-        with nogil:
-            while at < stop and rc > 0:
-                rc = queue_units(queue, at, stop - at, &slice)
-                if rc > 0:
-                    memcpy(memory.data + (at - start) * UNIT_BYTES, slice.data,
-                           <size_t>(rc * UNIT_BYTES))
-                    at += rc
-                    if slice_lost(&slice) < 0:
-                        rc = E_LOST
-                slice_release(&slice)
-            atomic_add(&self.in_use, -1)
-        if rc <= 0:
-            raise status_error(rc if rc < 0 else E_REMOVED, NULL, self.path)
-        return memory
-
-    def flush(self):
-        """Force the units to the disk."""
-        cdef Queue *queue
-        cdef int64_t rc
-        if not self.writable:
-            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'; 'r+' writes")
-        queue = self.opened()
-        with nogil:
-            lock_take(&self.lock)
-            rc = file_set_flush(&queue.files, atomic_get(&queue.files.wrote))
-            lock_give(&self.lock)
-            atomic_add(&self.in_use, -1)
-        check(min(rc, 0), NULL, self.path)
-
-    def close(self):
-        """Flush if it was written, and close the files."""
-        cdef Queue *queue = self.queue
-        cdef int64_t rc = 0
-        self.queue = NULL                    # before the GIL is released: only one call closes
-        if queue == NULL:
-            return
-        with nogil:
-            wait_for_calls(&self.in_use)
-            if self.writable:
-                rc = file_set_flush(&queue.files, atomic_get(&queue.files.wrote))
-            queue_destroy(queue)
-        check(min(rc, 0), NULL, self.path)
-
-    @property
-    def closed(self):
-        return self.queue == NULL

@@ -5,7 +5,7 @@
 
 cdef int64_t seal(Store *store, int64_t last_record, int64_t store_timestamp) noexcept nogil:
     """Write times and watermark; the log offset that they cover, or a status."""
-    cdef IndexFile *index
+    cdef Index *index
     cdef int64_t rc
     cdef int64_t end = log_end(store)
     cdef int64_t i = 1                       # the newest file does not count

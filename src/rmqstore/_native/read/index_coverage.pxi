@@ -1,17 +1,17 @@
 # Parts of the log covered by the index, and other parts known to be keyless.
 
-cdef bint index_is_usable(Store *store, IndexFile *index) noexcept nogil:
+cdef bint index_is_usable(Store *store, Index *index) noexcept nogil:
     """Whether its keys may be queried; read-only mode queries no unchecked file."""
     cdef int64_t state = atomic_get(&index.state)
     return state != INDEX_BROKEN and (store.writable or state != INDEX_UNCHECKED)
 
 
-cdef inline bint newest_has_all(IndexFile *index) noexcept nogil:
+cdef inline bint newest_has_all(Index *index) noexcept nogil:
     """Whether the newest file still has all the keys that were entered in it."""
     return atomic_get(&index.state) != INDEX_PATCHED
 
 
-cdef bint older_has_all(IndexFile *index) noexcept nogil:
+cdef bint older_has_all(Index *index) noexcept nogil:
     """As newest_has_all, for a file with a newer one.
 
     One that is not full lost its last keys in a power cut.  A recovery enters them in a
@@ -20,7 +20,7 @@ cdef bint older_has_all(IndexFile *index) noexcept nogil:
     return newest_has_all(index) and index_is_full(index)
 
 
-cdef void index_set_broken(IndexSet *indexes, IndexFile *index) noexcept nogil:
+cdef void index_set_broken(IndexSet *indexes, Index *index) noexcept nogil:
     """Stop using a file found damaged by a read."""
     lock_take(&indexes.lock)
     if atomic_get(&index.state) < INDEX_PATCHED:
@@ -46,7 +46,7 @@ cdef int64_t index_set_ready(Store *store) noexcept nogil:
     With a live owner, the newest file is trusted by its header, as it changes.
     """
     cdef IndexSet *indexes = &store.indexes
-    cdef IndexFile *index
+    cdef Index *index
     cdef int64_t before = -1
     cdef int64_t rc = 0
     cdef int64_t i, end, compare_from
@@ -77,7 +77,7 @@ cdef int64_t index_set_ready(Store *store) noexcept nogil:
 
 
 cdef int64_t index_check_reading(
-    Store *store, IndexFile *index, int64_t before, bint deep, int64_t compare_from,
+    Store *store, Index *index, int64_t before, bint deep, int64_t compare_from,
 ) noexcept nogil:
     """Check one file; keep the good part of a bad one in memory."""
     cdef IndexWalk walk
@@ -114,7 +114,7 @@ cdef int64_t index_check_reading(
 
 cdef int64_t index_covered(Store *store, Offsets *ranges) noexcept nogil:
     """Start and stop, in turn, of each range of the log that the index covers, oldest first."""
-    cdef IndexFile *index
+    cdef Index *index
     cdef Found found
     cdef int64_t rc, start, stop, field
     cdef bint whole

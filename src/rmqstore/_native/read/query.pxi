@@ -19,7 +19,7 @@ cdef struct KeyQuery:
     bint records                 # keep the records; else only their offsets
     int64_t hits_before          # hits of other keys, stored before this one's
     int64_t head                 # the end of the log if the caller knows it; 0: find it
-    IndexFile *walked            # NULL, or the file whose entries for the key are known:
+    Index *walked            # NULL, or the file whose entries for the key are known:
     int64_t walked_end           # its end when they were found
     const int64_t *walked_hits
     int64_t walked_count
@@ -88,7 +88,7 @@ cdef int64_t query_run(
 ) noexcept nogil:
     """Collect all hits, newest first, into ``got`` (records) or ``hits`` (offsets)."""
     cdef KeySearch search = KeySearch(store, query, got, hits, 0, -1, KEYS_UNKNOWN)
-    cdef IndexFile *index
+    cdef Index *index
     cdef int64_t i = 0
     cdef int64_t rc = query_wait(store)
     search.until = query.head if query.head > 0 else query_head(store)
@@ -122,7 +122,7 @@ cdef int64_t query_wait(Store *store) noexcept nogil:
     return min(index_set_ready(store), 0)
 
 
-cdef int64_t search_file(KeySearch *search, IndexFile *index, int64_t i) noexcept nogil:
+cdef int64_t search_file(KeySearch *search, Index *index, int64_t i) noexcept nogil:
     """Search the log down to the entries of index file ``i``, and then these.
 
     NULL is the log's beginning.  0, 1 if there are enough hits, or the failure.
@@ -154,7 +154,7 @@ cdef int64_t search_file(KeySearch *search, IndexFile *index, int64_t i) noexcep
     return rc
 
 
-cdef int64_t search_entries(KeySearch *search, IndexFile *index, int64_t stop) noexcept nogil:
+cdef int64_t search_entries(KeySearch *search, Index *index, int64_t stop) noexcept nogil:
     """Search an index file, whose entries end at the log offset ``stop``; as search_file."""
     cdef int64_t rc = search_index(search, index)
     search.until = search.begins = atomic_get(&index.begin_phy_offset)
@@ -197,7 +197,7 @@ cdef int64_t search_add_offset(KeySearch *search, int64_t offset) noexcept nogil
     return search_has_enough(search)
 
 
-cdef int64_t search_index(KeySearch *search, IndexFile *index) noexcept nogil:
+cdef int64_t search_index(KeySearch *search, Index *index) noexcept nogil:
     """Collect the hits of one index file: 0, 1 if there are enough, or the failure.
 
     The records' own times decide: those of entries and header are rounded, and clamped or

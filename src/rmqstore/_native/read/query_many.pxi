@@ -9,7 +9,7 @@ cdef enum:
 cdef struct KeyChunk:
     int32_t prefix               # hash of "topic#"
     int32_t hashes[KEY_CHUNK]
-    IndexFile *index             # held; NULL: none
+    Index *index                 # held; NULL: none
     bint walked                  # ``hits`` are those of the index file
     int64_t starts[KEY_CHUNK + 1]
     Offsets hits

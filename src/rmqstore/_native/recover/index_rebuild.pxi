@@ -4,13 +4,13 @@
 
 cdef struct IndexGap:
     Store *store
-    IndexFile *before            # NULL at the log's beginning
-    IndexFile *after
-    IndexFile **bad              # bad files between them, oldest first
+    Index *before                # NULL at the log's beginning
+    Index *after
+    Index **bad                  # bad files between them, oldest first
     int64_t bad_count
     int64_t bad_used             # of those, files whose names were taken over
-    IndexFile *made              # being filled
-    IndexFile *newest            # made before it, or ``before``
+    Index *made                  # being filled
+    Index *newest                # made before it, or ``before``
     int64_t made_count
 
 
@@ -51,7 +51,7 @@ cdef int64_t gap_begin_file(IndexGap *gap, int64_t store_timestamp) noexcept nog
 cdef int64_t gap_end_file(IndexGap *gap) noexcept nogil:
     """Force the file to the disk, give it its name, and enter it in the set."""
     cdef IndexSet *indexes = &gap.store.indexes
-    cdef IndexFile *made = gap.made
+    cdef Index *made = gap.made
     cdef char path[FAILURE_PATH_BYTES]
     cdef char to[FAILURE_PATH_BYTES]
     cdef int64_t rc = sync_result(min(index_flush(made), 0))
@@ -101,7 +101,7 @@ cdef int64_t gap_put(
 
 
 cdef bint index_end_has(
-    EntryReader *reader, IndexFile *index, int64_t physical_offset, int32_t key_hash,
+    EntryReader *reader, Index *index, int64_t physical_offset, int32_t key_hash,
 ) noexcept nogil:
     """Whether the last entries of a file have a key of a record."""
     cdef int64_t number = atomic_get(&index.count) - 1
@@ -113,7 +113,7 @@ cdef bint index_end_has(
 
 
 cdef bint index_begin_has(
-    EntryReader *reader, IndexFile *index, int64_t physical_offset, int32_t key_hash,
+    EntryReader *reader, Index *index, int64_t physical_offset, int32_t key_hash,
 ) noexcept nogil:
     """Whether the first entries of a file have a key of a record."""
     cdef int64_t number = 1

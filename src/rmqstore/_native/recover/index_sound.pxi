@@ -13,13 +13,13 @@ cdef struct IndexWalk:
 
 # Reads the entries of a file sequentially, in pieces.
 cdef struct EntryReader:
-    IndexFile *index
+    Index *index
     int64_t first                # number of the first entry in the buffer
     int64_t got                  # entries in the buffer
     char *buffer
 
 
-cdef int64_t entry_reader_begin(EntryReader *reader, IndexFile *index) noexcept nogil:
+cdef int64_t entry_reader_begin(EntryReader *reader, Index *index) noexcept nogil:
     memset(reader, 0, sizeof(EntryReader))
     reader.index = index
     reader.buffer = <char *>malloc(ENTRIES_READ * INDEX_ENTRY_BYTES)
@@ -40,7 +40,7 @@ cdef inline const char *entry_reader_at(EntryReader *reader, int64_t number) noe
     return reader.buffer + (number - reader.first) * INDEX_ENTRY_BYTES
 
 
-cdef bint index_header_fits(Store *store, IndexFile *index) noexcept nogil:
+cdef bint index_header_fits(Store *store, Index *index) noexcept nogil:
     """Whether header, first and last entry, the last one's slot, and the log agree."""
     cdef char header[INDEX_HEADER_BYTES]
     cdef char first[INDEX_ENTRY_BYTES]
@@ -93,7 +93,7 @@ cdef bint record_time_is(
 
 
 cdef int64_t index_walk(
-    Store *store, IndexFile *index, int64_t stop, int64_t end, IndexWalk *walk,
+    Store *store, Index *index, int64_t stop, int64_t end, IndexWalk *walk,
 ) noexcept nogil:
     """Check the entries below number ``stop`` against each other, up to the first inconsistent.
 
@@ -137,7 +137,7 @@ cdef int64_t index_walk(
     return 0
 
 
-cdef int64_t index_slots_fit(IndexFile *index, const int32_t *heads) noexcept nogil:
+cdef int64_t index_slots_fit(Index *index, const int32_t *heads) noexcept nogil:
     """1 if each slot names its newest entry, 0, or -errno."""
     cdef int64_t at = 0
     cdef int64_t rc = 1
@@ -173,7 +173,7 @@ cdef bint record_needs_keys(
 
 
 cdef int64_t index_compare(
-    Store *store, IndexFile *index, int64_t count, int64_t start,
+    Store *store, Index *index, int64_t count, int64_t start,
 ) noexcept nogil:
     """Number of the first entry from the log offset ``start`` on that the log contradicts.
 
@@ -316,7 +316,7 @@ cdef bint entry_is_true(Store *store, const char *entry) noexcept nogil:
 
 
 cdef int64_t index_examine(
-    Store *store, IndexFile *index, int64_t end, int64_t compare_from, IndexWalk *walk,
+    Store *store, Index *index, int64_t end, int64_t compare_from, IndexWalk *walk,
 ) noexcept nogil:
     """Walk a file's entries and compare them with the log from ``compare_from`` on.
 

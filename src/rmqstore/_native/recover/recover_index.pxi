@@ -127,7 +127,7 @@ cdef int64_t recover_index_files(
 
 cdef int64_t index_note_ends(IndexSet *indexes, int64_t end) noexcept nogil:
     """Note the time of the newest full file; the offset of the last record with entries."""
-    cdef IndexFile *index
+    cdef Index *index
     cdef int64_t key_end = 0
     cdef int64_t i
     for i in range(indexes.count):
@@ -142,7 +142,7 @@ cdef int64_t index_note_ends(IndexSet *indexes, int64_t end) noexcept nogil:
 
 cdef void index_set_redirty(IndexSet *indexes) noexcept nogil:
     """After an unclean exit the pages may be only in the page cache, where they count as clean."""
-    cdef IndexFile *index
+    cdef Index *index
     cdef int64_t i, stop
     for i in range(indexes.count):
         index = indexes.files[i]
@@ -156,7 +156,7 @@ cdef void index_set_redirty(IndexSet *indexes) noexcept nogil:
 cdef int64_t index_set_check(Store *store, bint deep, int64_t compare_from) noexcept nogil:
     """Set each file's state, INDEX_SOUND or INDEX_BROKEN."""
     cdef IndexSet *indexes = &store.indexes
-    cdef IndexFile *index
+    cdef Index *index
     cdef IndexWalk walk
     cdef int64_t before = -1
     cdef int64_t i, rc
@@ -183,8 +183,8 @@ cdef int64_t index_set_repair(
     """Rebuild bad and missing files; 1 if the newest entries were cut."""
     cdef IndexSet *indexes = &store.indexes
     cdef int64_t count = indexes.count
-    cdef IndexFile **files = <IndexFile **>malloc(<size_t>(count + 1) * sizeof(IndexFile *))
-    cdef IndexFile *before = NULL
+    cdef Index **files = <Index **>malloc(<size_t>(count + 1) * sizeof(Index *))
+    cdef Index *before = NULL
     cdef IndexGap gap
     cdef int64_t i
     cdef int64_t run = 0                     # first file after ``before``
@@ -222,8 +222,8 @@ cdef int64_t index_replace(IndexGap *gap, int64_t compare_from) noexcept nogil:
     Without space for a new file, the good entries of the old ones stay in place.
     """
     cdef IndexSet *indexes = &gap.store.indexes
-    cdef IndexFile *index
-    cdef IndexFile *before = gap.before
+    cdef Index *index
+    cdef Index *before = gap.before
     cdef int64_t i
     cdef int64_t rc = index_fill_gap(gap)
     cdef bint filled = rc == 0
@@ -246,7 +246,7 @@ cdef int64_t index_replace(IndexGap *gap, int64_t compare_from) noexcept nogil:
 
 
 cdef int64_t index_repair_newest(
-    Store *store, IndexFile *before, IndexFile **files, int64_t count, int64_t compare_from,
+    Store *store, Index *before, Index **files, int64_t count, int64_t compare_from,
 ) noexcept nogil:
     """Keep the good entries of the newest files, up to the first without any; 1 if one lost some.
 
@@ -279,7 +279,7 @@ cdef int64_t index_repair_newest(
     return 1 if lost else 0
 
 
-cdef int64_t index_join(Store *store, IndexFile *before, IndexFile *index) noexcept nogil:
+cdef int64_t index_join(Store *store, Index *before, Index *index) noexcept nogil:
     """Index the range between two of the newest files; 0, or the failure.
 
     Dispatch continues after the second; if no file fits between them, that one starts empty.
@@ -306,7 +306,7 @@ cdef enum:
 
 
 cdef int64_t index_repair(
-    Store *store, IndexFile *index, IndexFile *before, int64_t compare_from,
+    Store *store, Index *index, Index *before, int64_t compare_from,
 ) noexcept nogil:
     """Keep the good entries; set slots and header accordingly: 0, REPAIR_CHANGED or REPAIR_CUT.
 
@@ -340,7 +340,7 @@ cdef int64_t index_repair(
     return REPAIR_CUT if walk.count < count else changed
 
 
-cdef int64_t index_repair_empty(IndexFile *index, IndexFile *before) noexcept nogil:
+cdef int64_t index_repair_empty(Index *index, Index *before) noexcept nogil:
     """Set the header of a file without entries; 1 if it was different."""
     cdef int64_t offset = 0
     cdef int64_t timestamp = 0
@@ -361,7 +361,7 @@ cdef int64_t index_repair_empty(IndexFile *index, IndexFile *before) noexcept no
 
 
 cdef void index_repair_header(
-    Store *store, IndexFile *index, int64_t count, int64_t last, int64_t used,
+    Store *store, Index *index, int64_t count, int64_t last, int64_t used,
 ) noexcept nogil:
     """Set the header for the remaining entries, with times from the records themselves.
 
