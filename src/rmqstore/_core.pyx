@@ -38,7 +38,7 @@ from cpython.unicode cimport (
 )
 from libc.errno cimport (
     EACCES, EAGAIN, EBADF, EDEADLOCK, EEXIST, EFAULT, EINVAL, EIO, EISDIR, ELOOP, EMFILE, ENFILE,
-    ENOENT, ENOMEM, ENOSPC, ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EPERM, EROFS, ESTALE, EXDEV,
+    ENOENT, ENOMEM, ENOSPC, ENOTDIR, ENXIO, EOPNOTSUPP, EPERM, EROFS, ESTALE, EXDEV,
     errno,
 )
 from libc.math cimport INFINITY, NAN
@@ -64,8 +64,8 @@ from rmqstore._native.base.faults cimport (
     FAULTS_BUILT, FAULTS_FAILED, FAULTS_PASSED, KILL_POINT, rmq_load_plans, rmq_set_plan,
 )
 from rmqstore._native.base.java_string cimport (
-    JAVA_REPLACEMENT, java_abs_hash, java_decode_utf8, java_hash_code,
-    java_hash_utf8, java_load_4, java_load_8, utf8_error,
+    JAVA_REPLACEMENT, java_abs_hash, java_decode_utf8, java_hash_utf8, java_load_4, java_load_8,
+    utf8_error,
 )
 from rmqstore._native.format.layout cimport *
 from rmqstore._native.base.mapping_guard cimport (
