@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 import struct
 import time
@@ -13,7 +12,7 @@ import pyarrow
 import pytest
 
 import rmqstore
-from rmqstore import GetStatus, IncompatibleStoreError, StoreConfig, _core
+from rmqstore import GetStatus, IncompatibleStoreError, StoreConfig
 from support import oracle, oracle_ext, oracle_store
 from support.queue_ext import FILE, TAGS, config, fill
 
@@ -213,28 +212,6 @@ def test_deleted_with_the_topic_and_begun_anew(tmp_path: Path) -> None:
         fill(store, 0, 50)
     assert min(codes(root)) == -(1 << 63)
     assert len(oracle_ext.check_ext(root)) == 50
-    with rmqstore.open(root, "r+") as store:
-        store.delete_topic("T")
-    assert list((root / "consumequeue_ext").iterdir()) == []
-
-
-@pytest.mark.needs_debug_build
-@pytest.mark.parametrize("which", range(1, 7))
-def test_a_directory_that_cannot_be_removed_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int
-) -> None:
-    """Of a topic of two queues: theirs, each with its ext directory, then the topic's two."""
-    root = make(tmp_path / "s", 20)
-    with rmqstore.open(root, "r+", config=config()) as store:
-        passed, failed = _core.fault_counts()
-        monkeypatch.setenv("RMQ_FAIL_AT", f"rmdir:{passed + which}:{errno.EIO}")
-        with pytest.raises(OSError, match="T") as raised:
-            store.delete_topic("T")
-        monkeypatch.delenv("RMQ_FAIL_AT")
-        assert raised.value.errno == errno.EIO
-        assert _core.fault_counts() == (passed + which, failed + 1)
-        fill(store, 0, 10)
-    assert len(oracle_ext.check_ext(root)) == (20 if which < 3 else 10)  # the second queue's stay
     with rmqstore.open(root, "r+") as store:
         store.delete_topic("T")
     assert list((root / "consumequeue_ext").iterdir()) == []

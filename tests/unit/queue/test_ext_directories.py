@@ -1,0 +1,43 @@
+"""Directories of consumequeue_ext that cannot be removed with their topic."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from rmqstore import StoreConfig, _core
+from support import oracle_ext
+
+CONFIG = StoreConfig.small(enable_consume_queue_ext=True)
+
+
+def fill(store: rmqstore.MessageStore, count: int) -> None:
+    for i in range(count):
+        store.put("T", b"%d" % i, tags="TagA", queue_id=i % 2)
+
+
+@pytest.mark.needs_debug_build
+@pytest.mark.parametrize("which", range(1, 7))
+def test_a_directory_that_cannot_be_removed_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int
+) -> None:
+    """Of a topic of two queues: theirs, each with its ext directory, then the topic's two."""
+    root = tmp_path / "s"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        fill(store, 20)
+    with rmqstore.open(root, "r+", config=CONFIG) as store:
+        passed, failed = _core.fault_counts()
+        monkeypatch.setenv("RMQ_FAIL_AT", f"rmdir:{passed + which}:{errno.EIO}")
+        with pytest.raises(OSError, match="T") as raised:
+            store.delete_topic("T")
+        monkeypatch.delenv("RMQ_FAIL_AT")
+        assert raised.value.errno == errno.EIO
+        assert _core.fault_counts() == (passed + which, failed + 1)
+        fill(store, 10)
+    assert len(oracle_ext.check_ext(root)) == (20 if which < 3 else 10)  # the second queue's stay
+    with rmqstore.open(root, "r+") as store:
+        store.delete_topic("T")
+    assert list((root / "consumequeue_ext").iterdir()) == []
