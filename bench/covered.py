@@ -117,6 +117,7 @@ NOT_MEASURED: dict[str, str] = {
     "Server.*": "its start and stop: bench_open",
     "Queue.ext_units": "bench_lookup_units reads what it adds fields to",
     "MessageStore.clock": "gives what is there",
+    "MessageStore.core": _KEPT,
     "MessageStore.begin": "one put of a few more properties: bench_put",
     "MessageStore.in_doubt": "a look at each half message without an end: bench_lookup_at",
     "MessageStore.delayed": "a look at each message that waits: bench_lookup_at",

@@ -162,7 +162,7 @@ INTERFACE = (
     ),
 )
 
-EXT = "tests/unit/queue/test_queue_ext.py::"
+EXT = "tests/unit/queue/"
 # Tests of settings that act, where they are not in test_settings_act.py under the setting's name.
 PULLS = ("tests/unit/serve/test_offsets.py::test_the_limits_of_a_pull_are_settings",)
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -185,8 +185,10 @@ FIELDS: dict[str, tuple[str, ...]] = {
         "tests/interop/test_ext.py::test_the_real_store_reads_what_ours_wrote",
         "tests/interop/test_ext.py::test_ours_reads_what_the_real_store_wrote",
     ),
-    "mapped_file_size_consume_queue_ext": (EXT + "test_bytes_of_a_unit_and_of_the_end_of_a_file",),
-    "bit_map_length_consume_queue_ext": (EXT + "test_how_long_bit_maps_are",),
+    "mapped_file_size_consume_queue_ext": (
+        EXT + "test_queue_ext.py::test_bytes_of_a_unit_and_of_the_end_of_a_file",
+    ),
+    "bit_map_length_consume_queue_ext": (EXT + "test_ext_bitmaps.py::test_how_long_bit_maps_are",),
     "max_hash_slot_num": (SETTINGS + "test_max_hash_slot_num_and_max_index_num",),
     "clean_resource_interval": (POLICY + "test_by_time_at_the_hour",),
     "delete_commit_log_files_interval": (POLICY + "test_pause_between_files",),

@@ -30,7 +30,7 @@ class _JsonLines(logging.Formatter):
         )
 
 
-class _Lines(logging.Formatter):
+class _LogLines(logging.Formatter):
     """A log record as the other lines of the command."""
 
     def __init__(self, words: _Words) -> None:
@@ -57,7 +57,7 @@ def write_log(words: _Words) -> None:
     ``words`` returns a line in the words of the command.
     """
     handler = logging.StreamHandler()
-    handler.setFormatter(_Lines(words) if sys.stderr.isatty() else _JsonLines(words))
+    handler.setFormatter(_LogLines(words) if sys.stderr.isatty() else _JsonLines(words))
     log = logging.getLogger("rmqstore")
     log.addHandler(handler)
     log.setLevel(logging.INFO)

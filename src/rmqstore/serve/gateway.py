@@ -24,13 +24,13 @@ from rmqstore.serve.consuming.clients import Clients
 from rmqstore.serve.consuming.distance import Distance
 from rmqstore.serve.consuming.holding import Holds
 from rmqstore.serve.consuming.locks import LockRequests, Locks
-from rmqstore.serve.consuming.lookups import Lookups
+from rmqstore.serve.consuming.lookups import MessageLookups
 from rmqstore.serve.consuming.newgroups import NewGroups
 from rmqstore.serve.consuming.offsets import Offsets, OffsetShares
 from rmqstore.serve.consuming.pulling import Pulls
 from rmqstore.serve.consuming.pullreader import PullChecks, PullReader
 from rmqstore.serve.figures.rates import Rates
-from rmqstore.serve.figures.sources import Figures
+from rmqstore.serve.figures.sources import GatewayFigures
 from rmqstore.serve.network.answers import Answers, AnswerSteps, Handled, Handler
 from rmqstore.serve.network.busypoll import BusyPoll
 from rmqstore.serve.network.connection import Connection, Shared
@@ -106,7 +106,7 @@ class Gateway:
             resumed=self.holds.go_on,
             hot_sends=settings.acl is None,
         )
-        self.figures = Figures(
+        self.figures = GatewayFigures(
             store, settings, self.work, self.connections, self.clients, self.holds, self.locks,
             self.rates, self.sends, self.requests,
         )  # fmt: skip
@@ -141,7 +141,7 @@ class Gateway:
             self.clients,
             self.offsets,
             LockRequests(self.locks, self.topics, settings),
-            Lookups(store, self.pools, connections.unread),
+            MessageLookups(store, self.pools, connections.unread),
             Pulls(reader, self.holds, self.offsets, self.access, connections.unread),
         ):
             self.handlers.update(part.handlers())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.network.unread import Unread
     from rmqstore.store import MessageStore
 
-__all__ = ["Lookups"]
+__all__ = ["MessageLookups"]
 
 _UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
 _MAX_UNIQUE = 32  # defaultQueryMaxNum
@@ -36,7 +36,7 @@ _MORE_BYTES = 64 << 10  # of a record, besides its body
 _INDEX_HEADER = struct.Struct(">qqqq")  # times, then log offsets, of the first and last entry
 
 
-class Lookups:
+class MessageLookups:
     """Requests for messages by id or key; those by key run in threads."""
 
     def __init__(self, store: MessageStore, pools: Pools, unread: Unread) -> None:

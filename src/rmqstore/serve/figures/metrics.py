@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from rmqstore.brokerfiles.offsets import Offsets
-    from rmqstore.serve.figures.sources import Figures
+    from rmqstore.serve.figures.sources import GatewayFigures
     from rmqstore.store import MessageStore
 
 __all__ = ["MetricsServer", "gateway_figures"]
@@ -57,7 +57,7 @@ class MetricsServer(HttpServer):
         need_client()
         return HttpServer.bind(port)
 
-    def __init__(self, figures: Figures, listening: socket.socket) -> None:
+    def __init__(self, figures: GatewayFigures, listening: socket.socket) -> None:
         super().__init__(listening)
         self._sources = figures
         self.add({"/metrics": self.made_once(self._metrics)})
@@ -80,7 +80,7 @@ class MetricsServer(HttpServer):
 class _StoreFamilies(StoreCollector):
     """Figures of the gateway's store, with the subscriptions of connected consumers."""
 
-    def __init__(self, figures: Figures, online: Mapping[str, OnlineGroup]) -> None:
+    def __init__(self, figures: GatewayFigures, online: Mapping[str, OnlineGroup]) -> None:
         settings = figures.settings
         super().__init__(figures.store, settings.cluster, settings.broker)
         self._online = online
@@ -101,14 +101,14 @@ class _Families:
         return self._families
 
 
-def gateway_figures(figures: Figures) -> Generator[None, None, list[Metric]]:
+def gateway_figures(figures: GatewayFigures) -> Generator[None, None, list[Metric]]:
     """Return the figures of a gateway, but for those of its store, in steps of its loop."""
     found = yield from _rates(figures)
     found += yield from _clients(figures)
     return [*found, *_runtime(figures), *_own(figures)]
 
 
-def _rates(figures: Figures) -> Generator[None, None, list[Metric]]:
+def _rates(figures: GatewayFigures) -> Generator[None, None, list[Metric]]:
     """Return what comes and goes a second, over the last minute."""
     from prometheus_client.core import GaugeMetricFamily
 
@@ -128,7 +128,7 @@ def _rates(figures: Figures) -> Generator[None, None, list[Metric]]:
     return found
 
 
-def _clients(figures: Figures) -> Generator[None, None, list[Metric]]:
+def _clients(figures: GatewayFigures) -> Generator[None, None, list[Metric]]:
     """Return how many clients each group has; their addresses would be a new series each time."""
     from prometheus_client.core import GaugeMetricFamily
 
@@ -154,7 +154,7 @@ def _clients(figures: Figures) -> Generator[None, None, list[Metric]]:
     return [consumers, producers]
 
 
-def _runtime(figures: Figures) -> Iterator[Metric]:
+def _runtime(figures: GatewayFigures) -> Iterator[Metric]:
     """Yield the gateway's part of the runtime info: messages put and read, by day."""
     from prometheus_client.core import GaugeMetricFamily
 
@@ -174,7 +174,7 @@ def _runtime(figures: Figures) -> Iterator[Metric]:
         yield family
 
 
-def _own(figures: Figures) -> Iterator[Metric]:
+def _own(figures: GatewayFigures) -> Iterator[Metric]:
     """Yield figures that only this gateway has."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 

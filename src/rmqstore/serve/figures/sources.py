@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from rmqstore.serve.settings import Settings
     from rmqstore.store import MessageStore
 
-__all__ = ["Figures"]
+__all__ = ["GatewayFigures"]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class GatewayFigures:
     """Sources of figures; read in the loop, but for the store."""
 
     store: MessageStore

@@ -19,7 +19,7 @@ from rmqstore.serve.topics.topictable import is_system_topic
 
 if TYPE_CHECKING:
     from rmqstore.serve.figures.http import HttpServer
-    from rmqstore.serve.figures.sources import Figures
+    from rmqstore.serve.figures.sources import GatewayFigures
     from rmqstore.store import MessageStore
 
 __all__ = ["resources"]
@@ -32,7 +32,7 @@ _FILES = {
 }
 
 
-def resources(sources: Figures, server: HttpServer) -> dict[str, Resource]:
+def resources(sources: GatewayFigures, server: HttpServer) -> dict[str, Resource]:
     """Return the resources of the page, by path."""
     store, settings = sources.store, sources.settings
     built_in = partial(is_system_topic, settings)
