@@ -15,7 +15,7 @@ import rmqstore
 from crash.checks import output_of
 from rmqstore.consume.progress import GroupProgress
 from rmqstore.directory import lock_owner
-from rmqstore.serve.gateway import Gateway
+from rmqstore.serve.network.work import Work
 from rmqstore.services import schedule
 from rmqstore.services.retention import Retention
 from support import oracle_store
@@ -135,7 +135,7 @@ def test_a_log_that_is_refused(root: Path, lock: bytes):
 
 
 def at_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Gateway, "every", failing)
+    monkeypatch.setattr(Work, "every", failing)
 
 
 def at_retention(monkeypatch: pytest.MonkeyPatch) -> None:

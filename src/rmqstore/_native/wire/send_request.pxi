@@ -103,7 +103,9 @@ cdef bint send_parse(const Header *header, SendRequest *into) noexcept nogil:
             &into.fields[SEND_RECONSUMED], INT32_MIN, INT32_MAX, &into.reconsume_times):
         return False
     into.batch = is_same(batch.data, batch.length, b"true", 4)
-    if batch.length >= 0 and not into.batch and not is_same(batch.data, batch.length, b"false", 5):
+    if batch.length >= 0 and not into.batch \
+            and not is_same(batch.data, batch.length, b"false", 5) \
+            and not is_same(batch.data, batch.length, b"0", 1):      # of C++ clients
         return False                         # other words for true
     into.waits = True
     return into.batch == (header.code == CODE_SEND_BATCH)
