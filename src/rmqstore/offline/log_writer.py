@@ -78,6 +78,7 @@ class LogWriter(Closing):
     def close(self) -> None:
         """Close the log."""
         self._engine.close()
+        self._engine.core.make_topic = None  # it refers to the core
 
 
 def _log_engine(directory: str, config: StoreConfig) -> _core.Engine:

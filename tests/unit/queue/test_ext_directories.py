@@ -35,7 +35,8 @@ def test_a_directory_that_cannot_be_removed_is_reported(
             store.delete_topic("T")
         monkeypatch.delenv("RMQ_FAIL_AT")
         assert raised.value.errno == errno.EIO
-        assert _core.fault_counts() == (passed + which, failed + 1)
+        reached = which + (which == 5)  # the topic's own directory is removed all the same
+        assert _core.fault_counts() == (passed + reached, failed + 1)
         fill(store, 10)
     assert len(oracle_ext.check_ext(root)) == (20 if which < 3 else 10)  # the second queue's stay
     with rmqstore.open(root, "r+") as store:

@@ -67,13 +67,15 @@ cdef int64_t file_set_sync_directory(FileSet *files) noexcept nogil:
 cdef int64_t file_set_unlink(FileSet *files) noexcept nogil:
     """Unlink all files and their directory; those in use stay mapped until they are released."""
     cdef char path[FAILURE_PATH_BYTES]
-    cdef int64_t i
+    cdef int64_t i, unlinked
     cdef int64_t rc = 0
     lock_take(&files.lock)
     for i in range(files.count):
         file_name(path, files.directory, files.slots[i].start)
         mapped_file_release(files.slots[i].file)
-        rc = min(rc, sys_unlink(files.root, path))
+        unlinked = sys_unlink(files.root, path)
+        if unlinked != -ENOENT:              # else somebody was faster
+            rc = min(rc, unlinked)
     files.count = 0
     lock_give(&files.lock)
     atomic_set(&files.wrote, 0)

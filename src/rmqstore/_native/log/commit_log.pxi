@@ -294,7 +294,7 @@ cdef inline int64_t log_append(
     elif not lock_try(&store.writer.put_lock):
         status[0] = E_BUSY
         return 0
-    now = max(store_millis(store), store.writer.last_store_timestamp)
+    now = max(store_millis(store), atomic_peek(&store.writer.last_store_timestamp))
     while done < append.count:
         rc = append_together(store, append, done, together, now)
         if unlikely(rc < 0):
@@ -302,7 +302,7 @@ cdef inline int64_t log_append(
         stored += rc
         done += together
     if done:
-        store.writer.last_store_timestamp = now
+        atomic_set(&store.writer.last_store_timestamp, now)
         count_put(&store.figures, done, stored)
     wrote = atomic_peek(&store.log.wrote)
     atomic_set_strict(&store.log.wrote, wrote)

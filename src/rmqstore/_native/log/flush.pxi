@@ -41,7 +41,7 @@ cdef int64_t log_newest(Store *store, int64_t *store_timestamp) noexcept nogil:
     cdef int64_t wrote
     lock_take(&store.writer.put_lock)
     wrote = atomic_peek(&store.log.wrote)
-    store_timestamp[0] = store.writer.last_store_timestamp
+    store_timestamp[0] = atomic_peek(&store.writer.last_store_timestamp)
     lock_give(&store.writer.put_lock)
     return wrote
 

@@ -321,10 +321,12 @@ cdef int64_t topic_remove_unused(Store *store, Topic *topic) noexcept nogil:
         rc = 1
         queue = topic.first_queue
         while queue != NULL and rc > 0:
-            rc = min(queue_delete(&store.table, queue), 0) + 1
+            rc = queue_delete(&store.table, queue)
+            rc = rc if rc < 0 else 1
             queue = queue.next_made
         if rc > 0:
-            rc = min(remove_topic_directory(store, topic), 0) + 1
+            rc = remove_topic_directories(store, topic)
+            rc = rc if rc < 0 else 1
     lock_give(&store.dispatch.lock)
     lock_give(&store.writer.put_lock)
     lock_give(&store.flush.queues_lock)

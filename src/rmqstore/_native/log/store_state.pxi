@@ -86,7 +86,7 @@ cdef struct Pending:
 cdef struct Writer:
     Lock put_lock
     MappedFile *current          # the log's last file; held
-    int64_t last_store_timestamp
+    atomic_i64 last_store_timestamp
     Lock prepare_lock
     MappedFile *next_file        # made ahead, without a name
     atomic_i64 prepare_at        # wake the preparer when the log has come this far

@@ -59,7 +59,7 @@ cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
         rc = queue_delete(&store.table, queue)
         queue = queue.next_made
     if rc >= 0:                              # dispatch may recreate it at once
-        rc = remove_topic_directory(store, topic)
+        rc = remove_topic_directories(store, topic)
     lock_give(&store.dispatch.lock)
     lock_give(&store.writer.put_lock)
     lock_give(&store.flush.queues_lock)
@@ -67,14 +67,24 @@ cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
     return rc if rc < 0 else topic.deleted_before
 
 
+cdef int64_t remove_topic_directories(Store *store, Topic *topic) noexcept nogil:
+    """Remove the topic's empty directories, that of its ext units as well."""
+    cdef int64_t ext = remove_ext_directory(store, topic)
+    cdef int64_t rc = remove_topic_directory(store, topic)
+    return rc if rc < 0 else ext
+
+
+cdef int64_t remove_ext_directory(Store *store, Topic *topic) noexcept nogil:
+    """Remove the topic's directory of ext units if it is empty."""
+    cdef char path[FAILURE_PATH_BYTES]
+    snprintf(path, FAILURE_PATH_BYTES, "consumequeue_ext/%s", <char *>topic.name)
+    return remove_if_empty(store.root, path)
+
+
 cdef int64_t remove_topic_directory(Store *store, Topic *topic) noexcept nogil:
-    """Remove the topic's empty directories durably."""
+    """Remove the topic's empty directory of queues durably."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef int64_t rc
-    snprintf(path, FAILURE_PATH_BYTES, "consumequeue_ext/%s", <char *>topic.name)
-    rc = remove_if_empty(store.root, path)
-    if rc < 0:
-        return rc
     snprintf(path, FAILURE_PATH_BYTES, "consumequeue/%s", <char *>topic.name)
     rc = remove_if_empty(store.root, path)
     if rc < 0:

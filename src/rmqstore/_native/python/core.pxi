@@ -328,9 +328,7 @@ cdef class Core(OpenStore):
     def newest_store_time(self):
         """Store time of the newest record of a store open for writing, in ms; 0 for a reader."""
         cdef Store *store = self.entered()
-        cdef int64_t time = 0
-        with nogil:
-            log_newest(store, &time)
+        time = atomic_get(&store.writer.last_store_timestamp)
         store_leave(store)
         return time
 

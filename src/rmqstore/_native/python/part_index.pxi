@@ -71,6 +71,7 @@ cdef class IndexFile:
     Source: ``store/index/IndexFile.java``.
     """
 
+    cdef object __weakref__
     cdef Index *index
     cdef str path
     cdef bint writable

@@ -39,6 +39,7 @@ cdef class CommitLog:
     Source: ``store/CommitLog.java``.
     """
 
+    cdef object __weakref__
     cdef Store *store
     cdef str path
     cdef bint writable
@@ -364,8 +365,7 @@ cdef int64_t append_encoded(
             record_write_checksum(at, size)
         rc = log_written(store, store.writer.current, offset[0], size)
     if rc == 0:
-        store.writer.last_store_timestamp = max(
-            store.writer.last_store_timestamp, record.store_timestamp)
+        atomic_raise(&store.writer.last_store_timestamp, record.store_timestamp)
         atomic_set_strict(&store.log.wrote, offset[0] + size)
     lock_give(&store.writer.put_lock)
     return rc

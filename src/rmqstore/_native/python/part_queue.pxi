@@ -36,6 +36,7 @@ cdef class ConsumeQueue:
     Source: ``store/ConsumeQueue.java``.
     """
 
+    cdef object __weakref__
     cdef Queue *queue
     cdef str path
     cdef bint writable

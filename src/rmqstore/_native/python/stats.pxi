@@ -13,7 +13,6 @@ cdef tuple sizes_of(OpenStore engine):
 cdef dict stats_of(OpenStore engine):
     cdef Store *store = engine.entered()
     cdef Figures *figures = &store.figures
-    cdef int64_t newest = 0
     wrote = atomic_get(&store.log.wrote)
     dispatched = atomic_get(&store.dispatch.dispatched)
     flushed = atomic_get(&store.log.flushed)
@@ -29,8 +28,7 @@ cdef dict stats_of(OpenStore engine):
         scanned_records=atomic_get(&store.view.scanned_records),
         scanned_bytes=atomic_get(&store.view.scanned_bytes))
     if store.writable:
-        with nogil:
-            log_newest(store, &newest)
+        newest = atomic_get(&store.writer.last_store_timestamp)
         found.update(
             flush_behind_bytes=max(0, wrote - flushed),
             dispatch_behind_ms=0 if dispatched >= wrote else max(

@@ -109,10 +109,9 @@ cdef int64_t recover_repair(
     if key_start < 0:
         return key_start
     KILL_POINT("recover-after-index")
-    store.writer.last_store_timestamp = max(
-        store.writer.last_store_timestamp, checkpoint.mark.store_timestamp)
+    atomic_raise(&store.writer.last_store_timestamp, checkpoint.mark.store_timestamp)
     atomic_set(&store.flush.physic_timestamp,
-               min(checkpoint.physic, store.writer.last_store_timestamp))
+               min(checkpoint.physic, atomic_get(&store.writer.last_store_timestamp)))
     rc = recover_dispatch(store, checkpoint, known, key_start, failure)
     if rc < 0:
         return rc

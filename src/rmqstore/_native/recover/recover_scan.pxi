@@ -69,8 +69,7 @@ cdef int64_t log_walk(Store *store, const Window *window, Failure *failure) noex
                 bad = -1
             if rc >= 0:
                 store.recovery.records_checked += 1
-                store.writer.last_store_timestamp = max(
-                    store.writer.last_store_timestamp, record.store_timestamp)
+                atomic_raise(&store.writer.last_store_timestamp, record.store_timestamp)
                 continue
         elif rc == E_CORRUPT:
             used = log_used(store, cursor.at)

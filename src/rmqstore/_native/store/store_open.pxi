@@ -20,7 +20,8 @@ cdef int64_t store_start(Store *store, Failure *failure) noexcept nogil:
             return fail_in_file(failure, rc, &store.log, wrote, "cannot be used")
     file_set_opened(&store.log)
     if atomic_get(&store.dispatch.logics_timestamp) == 0:
-        atomic_set(&store.dispatch.logics_timestamp, store.writer.last_store_timestamp)
+        atomic_set(
+            &store.dispatch.logics_timestamp, atomic_get(&store.writer.last_store_timestamp))
     store.flush.thorough_log_at = monotonic_ns()
     store.flush.thorough_queue_at = store.flush.thorough_log_at
     atomic_set(&store.state, STATE_OPEN)
@@ -122,7 +123,7 @@ cdef int64_t store_close(Store *store) noexcept nogil:
         if rc == 0:
             rc = checkpoint_write(
                 store, atomic_get(&store.dispatch.dispatched), store.dispatch.last_record,
-                store.writer.last_store_timestamp, MARK_CLOSED)
+                atomic_get(&store.writer.last_store_timestamp), MARK_CLOSED)
         if rc != 0 and atomic_get(&store.failed) != 0:
             rc = E_FAILED
         KILL_POINT("close-before-abort")
