@@ -305,3 +305,17 @@ def test_topics_of_the_broker_itself_are_not_deleted(tmp_path, name, there):
         store.flush()
     with rmqstore.open(tmp_path / "store", "r+", config=CONFIG, verify="full") as store:
         assert len(store.delayed()) == 1 + (there and name == SYSTEM[0])
+
+
+def test_files_that_somebody_else_has_removed_are_no_error(tmp_path):
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        for queue_id in range(3):
+            store.put("orders", b"old", queue_id=queue_id)
+        store.flush()
+        (root / "consumequeue" / "orders" / "1" / f"{0:020d}").unlink()
+        store.delete_topic("orders")
+        assert "orders" not in store
+        assert not (root / "consumequeue" / "orders").exists()
+        assert set(deletions(root)) == {"orders"}
+        assert store.put("orders", b"new", queue_id=2).queue_offset == 0

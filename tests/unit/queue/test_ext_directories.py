@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,19 @@ def test_a_directory_that_cannot_be_removed_is_reported(
     with rmqstore.open(root, "r+") as store:
         store.delete_topic("T")
     assert list((root / "consumequeue_ext").iterdir()) == []
+
+
+def test_an_ext_directory_that_stays_refuses_no_opening(tmp_path: Path) -> None:
+    """Queues of a deleted topic are there again, as a backup leaves them."""
+    root, kept = tmp_path / "s", tmp_path / "kept"
+    with rmqstore.open(root, "a", config=CONFIG) as store:
+        fill(store, 20)
+    shutil.copytree(root / "consumequeue/T", kept)
+    with rmqstore.open(root, "r+", config=CONFIG) as store:
+        store.delete_topic("T")
+    shutil.copytree(kept, root / "consumequeue/T")
+    (root / "consumequeue_ext/T/9").mkdir(parents=True)
+    (root / "consumequeue_ext/T/9/mine").write_text("")
+    with rmqstore.open(root, "r+", config=CONFIG) as store:
+        assert "T" not in store
+    assert (root / "consumequeue_ext/T/9/mine").exists()

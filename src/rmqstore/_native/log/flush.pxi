@@ -50,7 +50,11 @@ cdef void *flush_log_run(void *argument) noexcept nogil:
     cdef Store *store = <Store *>argument
     cdef int64_t calls, served, dirty, now
     served = 0
-    while not atomic_get(&store.stopping):
+    while True:
+        worker_sleep(&store.flush.log_worker, &store.stopping, 0, served,
+                     store.settings.flush_interval_log)
+        if atomic_get(&store.stopping):
+            break
         calls = atomic_get_strict(&store.flush.log_worker.calls)
         dirty = atomic_get(&store.log.wrote) - atomic_get(&store.log.flushed)
         now = monotonic_ns()
@@ -61,8 +65,6 @@ cdef void *flush_log_run(void *argument) noexcept nogil:
             store.flush.thorough_log_at = now
             flush_log_now(store)
         served = calls
-        worker_sleep(&store.flush.log_worker, &store.stopping, 0, calls,
-                     store.settings.flush_interval_log)
     store_drop(store)
     return NULL
 
