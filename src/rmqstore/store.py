@@ -113,25 +113,26 @@ class MessageStore(_core.Engine):
         self._configured = not infer_sizes
         self._serviced = services
         left_open = _SIZES.keys() if infer_sizes else sizes_left_open(chosen)
-        self.core.open(
-            path,
-            mode,
-            chosen,
-            timeout,
-            self._read_files,
-            infer_sizes=sum(bit for name, bit in _SIZES.items() if name in left_open),
-            fill=on_corruption == "fill",
-            full=verify == "full",
-            places=places,
-        )
         try:
+            self.core.open(
+                path,
+                mode,
+                chosen,
+                timeout,
+                self._read_files,
+                infer_sizes=sum(bit for name, bit in _SIZES.items() if name in left_open),
+                fill=on_corruption == "fill",
+                full=verify == "full",
+                places=places,
+            )
             self._finish_opening(chosen, left_open)
             if mode == "r" and verify == "full":
                 self.recovery = describe_verification(path, self.recovery, self.core.verify())
             if services:
                 self._start_services()
         except BaseException:
-            self.services.abandon()
+            if self.core.services is not None:  # else the core has not been opened
+                self.services.abandon()
             raise
 
     def _read_files(self) -> tuple[dict[str, int], list[str] | None]:

@@ -95,9 +95,11 @@ class Services:
 
         A store that was closed and has not changed is left closed; a killed one stays killed.
         """
-        for service in reversed(self._services):
-            service.abandon()
-        self._core.undo_opening()
+        try:
+            for service in reversed(self._services):
+                service.abandon()
+        finally:
+            self._core.undo_opening()
 
 
 class Ownership(Service):
