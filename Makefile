@@ -8,9 +8,9 @@
 #                    where there is no Java or no Maven
 #   make demo-spark  a pipeline through Spark that is killed in the middle and adds up all the same;
 #                    skipped where there is no Java
-#   make test        a slice of all tests, against the installed release build: ten minutes, building
+#   make test        a slice of all tests, against the installed release build: 15 minutes, building
 #                    included
-#   make test-all    the tests that make test leaves out: 25 minutes
+#   make test-all    the tests that make test leaves out: 10 minutes
 #   make lint        ruff, mypy, stubtest, cython-lint, and a look at the generated C
 #   make asan tsan   tests under the address and undefined-behaviour, or the thread, sanitizer
 #   make wheel       sdist and wheel in dist/, tried in an empty environment
