@@ -106,26 +106,27 @@ TWO := -n 2 --dist worksteal
 builds:
 	@$(MAKE) --no-print-directory -j2 $(V)/test.stamp build/site/faults/stamp
 
-# $(call passes,MARKED and ): Spark's tests have a pass of their own: what a session leaves in its
-# process is then nothing to the other tests.  Kill points and failure injection are not in a release
-# build: the tests that need them are a third pass, with the faults build before it on the path.
+# $(call passes,MARKED and ,PROCESSES of Spark): Spark's tests have a pass of their own: what a
+# session leaves in its process is then nothing to the other tests.  Kill points and failure injection
+# are not in a release build: the tests that need them are a third pass, with the faults build before
+# it on the path.
 define passes
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults $(V)/bin/pytest $(TWO) \
 	    -m "$(1)not needs_debug_build and not spark and not campaign and not nightly" \
 	    $(ARGS) $(or_none)
-	RMQSTORE_FAULTS_PATH=$(SITE)/faults $(V)/bin/pytest -n 2 --dist loadfile \
+	RMQSTORE_FAULTS_PATH=$(SITE)/faults $(V)/bin/pytest $(2) \
 	    -m "$(1)spark and not slow" $(or $(ARGS),tests/spark) $(or_none)
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults PYTHONPATH=$(SITE)/faults $(V)/bin/pytest $(TWO) \
 	    -m "$(1)needs_debug_build" $(ARGS) $(or_none)
 endef
 
-# ARGS choose from all tests.
+# ARGS choose from all tests.  The long tests of Spark use both cores each.
 test: builds
-	$(call passes,$(if $(ARGS),,not long and ))
+	$(call passes,$(if $(ARGS),,not long and ),-n 2 --dist loadfile)
 
 test-all: builds
 	scripts/need_chromium.sh || [ $$? -eq 3 ]
-	$(call passes,long and )
+	$(call passes,long and ,)
 
 # ARGS may leave a pass nothing to run, which is pytest's exit code 5.
 or_none = $(if $(ARGS),|| [ $$? -eq 5 ])
