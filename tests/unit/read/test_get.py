@@ -28,6 +28,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rmqstore.Message
         for number in range(COUNT):
             made.put("t", b"%d" % number, queue_id=1, tags=TAGS[number % 3],
                      properties={"n": str(number)})  # fmt: skip
+        made.get("t", 1, COUNT)  # waits for the dispatch of all
         yield made
 
 
