@@ -207,7 +207,7 @@ class Gateway:
             self.handlers.update(part.handlers())
 
     def _accounts_changed(self) -> None:
-        """End what was held by callers that may not any more."""
+        """End pulls, memberships and locks of callers that are no longer permitted."""
         self.holds.ask_again()
         self.clients.ask_again()
         self.work.turns.add(self.locks.end_refused(self.access.allows))

@@ -140,7 +140,7 @@ cdef class Core(OpenStore):
 
     def put_half(self, topic, body, queue_id, queue_key, tags, keys, properties, flag,
                  born_timestamp, born_host, uniq_key, producer_group, wait):
-        """Store the half message of a transaction; the other arguments are those of ``put``."""
+        """Store the half message of a transaction; other arguments as for ``put``."""
         return put_message(self, topic, body, queue_id, queue_key, tags, keys, properties, flag, 0,
                            born_timestamp, born_host, uniq_key, None, producer_group, bool(wait))
 

@@ -65,7 +65,7 @@ cdef int64_t query_head(Store *store) noexcept nogil:
     return atomic_get(&store.dispatch.dispatched)
 
 
-# What is known, above the part that a search comes to, of the keys of its records.
+# Keys of the records above the part of the log that a search has reached.
 cdef enum:
     KEYS_UNKNOWN                 # no index file has been used yet
     KEYS_ENTERED                 # from ``begins`` on, the newer file has them

@@ -133,7 +133,7 @@ cdef int64_t recover_floor(
         else:
             floor = queue_delete(&store.table, queue)
             if floor == 0:
-                remove_ext_directory(store, queue.topic)     # one that stays is no obstacle
+                remove_ext_directory(store, queue.topic)     # left if it is not empty
                 floor = remove_topic_directory(store, queue.topic)
         if floor < 0:
             return floor

@@ -65,7 +65,7 @@ class Answers:
         return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     async def drain(self) -> None:
-        """Wait for the answers, also for those that begin with the end of others."""
+        """Wait for the answers in progress, and for answers that they lead to."""
         left, until = _DRAIN_SECONDS, self._loop.time() + _DRAIN_SECONDS
         while self._answering and left > 0:
             _, pending = await asyncio.wait(set(self._answering), timeout=left)

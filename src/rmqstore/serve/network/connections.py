@@ -1,4 +1,4 @@
-"""The connections of a gateway: open ones, and what is counted of all together.
+"""The connections of a gateway, and counts over all of them.
 
 Source: ``broker/client/ClientHousekeepingService.java``.
 """

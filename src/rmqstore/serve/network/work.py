@@ -49,7 +49,7 @@ class Work:
             timer.cancel()
 
     def close_parts(self) -> None:
-        """Call back those that close with the gateway."""
+        """Close the parts of the gateway that have asked for it."""
         for callback in self.closing:
             try:
                 callback()
