@@ -147,11 +147,6 @@ class GroupProgress(Service):
         with self._lock:
             return dict(self._offsets().get((topic, group), _NO_OFFSETS))
 
-    def topics_of(self, group: str) -> list[str]:
-        """Return the topics that a group has offsets for, in order."""
-        with self._lock:
-            return sorted(topic for topic, name in self._offsets() if name == group)
-
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have offsets for a topic, in order."""
         with self._lock:

@@ -31,7 +31,7 @@ from rmqstore.serve.consuming.pulling import Pulls
 from rmqstore.serve.consuming.pullreader import PullChecks, PullReader
 from rmqstore.serve.figures.rates import Rates
 from rmqstore.serve.figures.sources import GatewayFigures
-from rmqstore.serve.network.answers import Answers, AnswerSteps, Handled, Handler
+from rmqstore.serve.network.answers import Answers, AnswerSteps, Handler
 from rmqstore.serve.network.busypoll import BusyPoll
 from rmqstore.serve.network.connection import Connection, Shared
 from rmqstore.serve.network.connections import Connections
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from rmqstore.serve.settings import Settings
     from rmqstore.store import MessageStore
 
-__all__ = ["Gateway", "Handled", "Handler"]
+__all__ = ["Gateway"]
 
 _ASKED_TOPICS = 100_000  # made by requests
 
