@@ -133,11 +133,12 @@ class Queue:
 
     def __init__(self, store: Engine, topic: str, queue_id: int) -> None:
         self._store = store
+        self._core = store.core
         self.topic = topic
         self.queue_id = queue_id
 
     def _limits(self) -> tuple[int, int]:
-        return self._store.core.bounds(self.topic, self.queue_id) or (0, 0)
+        return self._core.bounds(self.topic, self.queue_id) or (0, 0)
 
     @property
     def min_offset(self) -> int:
@@ -268,7 +269,7 @@ class Queue:
         Source: ``store/ConsumeQueue.java getIndexBuffer``.
         """
         start, stop = self._range(start, stop, bounds)
-        return arrays.unit_array(self._store.core.units(self.topic, self.queue_id, start, stop))
+        return arrays.unit_array(self._core.units(self.topic, self.queue_id, start, stop))
 
     def _range(
         self, start: int | None, stop: int | None, bounds: tuple[int, int] | None
@@ -322,7 +323,7 @@ class Queue:
         """
         start, stop = self._range(start, stop, bounds)
         return arrays.ext_unit_array(
-            *self._store.core.ext_units(self.topic, self.queue_id, start, stop)
+            *self._core.ext_units(self.topic, self.queue_id, start, stop)
         )
 
     def offset_at(
@@ -371,9 +372,9 @@ class Queue:
             millis = to_millis(time, name="time")
         if boundary == "lower":
             before = millis - 1 if millis > INT64_MIN else millis
-            return self._store.core.first_after(self.topic, self.queue_id, before, bounds)
+            return self._core.first_after(self.topic, self.queue_id, before, bounds)
         if boundary == "upper":
-            end = self._store.core.first_after(self.topic, self.queue_id, millis, bounds, last=True)
+            end = self._core.first_after(self.topic, self.queue_id, millis, bounds, last=True)
             return end - 1
         if boundary == "nearest":
             low, high = self._limits() if bounds is None else bounds
@@ -381,7 +382,7 @@ class Queue:
         raise wrong_value("boundary", "'lower', 'upper' or 'nearest'", boundary)
 
     def _time(self, offset: int) -> int:
-        return self._store.core.store_time(self.topic, self.queue_id, offset)
+        return self._core.store_time(self.topic, self.queue_id, offset)
 
     def _nearest(self, millis: int, low: int, high: int) -> int:
         """Bisect within the one file chosen by its file time, as 4.9.3 does."""
