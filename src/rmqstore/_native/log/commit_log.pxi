@@ -239,33 +239,42 @@ cdef inline int64_t append_together(
     Under the put lock.  A queue offset is used up only by a record that is in the log.
     """
     cdef Encoded *messages = &append.messages[first]
+    cdef Encoded *message = messages
     cdef AppendResult *appended = &append.appended[first]
     cdef Queue *queue = append.queues[first]
+    cdef int64_t how = append.how
     cdef bint queued = encoded_is_queued(messages)
-    cdef int64_t units = count if append.how & APPEND_WHOLE else queued
-    cdef int64_t size = append.size if append.how & APPEND_WHOLE else messages.size
-    cdef int64_t start, physical_offset, rc, i
+    cdef int64_t units = count if how & APPEND_WHOLE else queued
+    cdef int64_t size = append.size if how & APPEND_WHOLE else messages.size
+    cdef int64_t start, physical_offset, queue_offset, rc
     cdef char *at = NULL
     if unlikely(messages.multi != NULL):
         rc = multi_complete(store, messages)
         if rc == 0:
-            rc = multi_make_room(store, <Multi *>messages.multi, append.how)
+            rc = multi_make_room(store, <Multi *>messages.multi, how)
         if rc < 0:
             return rc
         size = messages.size                 # a batch has no further queues
-    rc = append_room(store, queue, size, units, append.how, &at)
+    rc = append_room(store, queue, size, units, how, &at)
     if unlikely(rc < 0):
         return rc
     start = physical_offset = atomic_peek(&store.log.wrote)
-    for i in range(count):
+    queue_offset = queue.next_offset if units else 0
+    while True:
         KILL_POINT("before-copy")
-        appended[i].physical_offset = physical_offset
-        appended[i].queue_offset = queue.next_offset + i if units else 0
-        appended[i].store_timestamp = now
-        record_write(at, &messages[i], physical_offset, appended[i].queue_offset, now)
-        at += messages[i].size
-        physical_offset += messages[i].size
+        appended.physical_offset = physical_offset
+        appended.queue_offset = queue_offset
+        appended.store_timestamp = now
+        record_write(at, message, physical_offset, queue_offset, now)
+        at += message.size
+        physical_offset += message.size
         KILL_POINT("mid-copy")
+        count -= 1
+        if count == 0:
+            break
+        message += 1
+        appended += 1
+        queue_offset += 1
     rc = log_written(store, store.writer.current, start, physical_offset - start)
     if unlikely(rc < 0):
         return rc
