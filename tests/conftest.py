@@ -6,6 +6,7 @@ import base64
 import os
 import shutil
 import subprocess
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,18 @@ for _name, _examples in {"sanitizer": 8, "dev": 25, "ci": 200, "nightly": 5000}.
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 DATA = Path(__file__).parent / "data"
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as long all cases of a parametrized test but the first and the last."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if not item.get_closest_marker("long"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for each in cases.values():
+        for item in each[1:-1]:
+            item.add_marker(pytest.mark.long)
 
 
 @dataclass(frozen=True)

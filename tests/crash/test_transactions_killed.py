@@ -11,6 +11,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import rmqstore
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.services.stored import HALF_TOPIC
@@ -90,6 +92,7 @@ def run(root: Path, life: int, seconds: float) -> list[list[str]]:
     return [line.split() for line in lines[1:]]
 
 
+@pytest.mark.long
 def test_no_half_message_is_lost_and_none_is_committed_twice(tmp_path: Path) -> None:
     root = tmp_path / "s"
     rmqstore.open(root, "a", config=StoreConfig.small()).close()

@@ -75,6 +75,7 @@ def behave(case: Case, how: str) -> str:
     return how
 
 
+@pytest.mark.long
 def test_what_goes_wrong_in_a_child_is_counted(run):
     ways = ["fine", "raise", "die", "hang", "lose", "eat"]
     results = run.fork(behave, ways, seconds=5, memory=2 << 30)

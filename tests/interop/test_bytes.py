@@ -157,6 +157,7 @@ def test_ours_encodes_their_records(theirs: Theirs, tmp_path: Path, compared: Co
         compared("5 fillers", fillers)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "end"), [("small", "close"), ("small", "recovered"), ("default-v6", "close")]
 )

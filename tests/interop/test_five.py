@@ -149,6 +149,7 @@ def traffic(chance: random.Random, topics: list[str], count: int) -> list[dict[s
     return messages
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("queues", "crc"), [("files", True), ("rocksdb", False)])
 def test_ours_reads_what_five_wrote(
     five: FiveDriver, tmp_path: Path, seed: str, compared: Any, crc: bool, queues: str

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import rmqstore
 from interop.broker import Broker
 from interop.driver import SMALL
@@ -41,6 +43,7 @@ def shape(store: rmqstore.MessageStore, topic: str, body: bytes) -> list[object]
     return [*(getattr(found, name) for name in FIELDS), properties]
 
 
+@pytest.mark.long
 def test_to_a_broker_and_back(java: None, tmp_path: Path, tally: Counter[str]) -> None:
     root = tmp_path / "store"
     ours = [b"ours %d" % number for number in range(6)]

@@ -56,6 +56,7 @@ def runtime_info(real: Driver) -> dict[str, str]:
             time.sleep(0.2)
 
 
+@pytest.mark.long
 def test_places_times_and_sums(
     both: tuple[Driver, rmqstore.MessageStore], compared: Callable[[str, int], None], seed: str
 ) -> None:
@@ -79,6 +80,7 @@ def test_places_times_and_sums(
     compared("methods places, times, sums", 2 * len(chosen) + 4 * len(queues))
 
 
+@pytest.mark.long
 def test_bounds_of_the_log(
     both: tuple[Driver, rmqstore.MessageStore], compared: Callable[[str, int], None]
 ) -> None:

@@ -91,6 +91,7 @@ def test_the_real_one_goes_on_after_ours(
     compared("retention: records after ours", len(kept))
 
 
+@pytest.mark.long
 def test_ours_says_what_the_real_one_deletes(
     real: Driver, tmp_path: Path, compared: Compared
 ) -> None:

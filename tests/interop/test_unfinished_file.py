@@ -11,6 +11,7 @@ from interop.driver import Driver, copy
 from interop.test_turns import Turns
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue/Topic1/0"])
 def test_a_file_that_a_kill_left_without_bytes(
     part: str, start: Callable[[], Driver], tmp_path: Path, seed: str

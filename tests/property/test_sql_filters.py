@@ -88,6 +88,7 @@ def as_properties(stored: bytes) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_filters_whose_work_takes_many_looks(seed: int, tmp_path: Path) -> None:
     """Each message ends a look: what is found in all of them is what the evaluator finds."""

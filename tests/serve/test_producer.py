@@ -81,6 +81,7 @@ def test_what_an_unchanged_producer_sends_is_in_the_store(tmp_path: Path) -> Non
         assert real.shutdown()
 
 
+@pytest.mark.long
 def test_its_example_shows_what_is_stored(tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "examples/producer.py"
     package = str(Path(rmqstore.__file__).parents[1])

@@ -111,6 +111,7 @@ def test_a_put_is_seen_well_within_a_millisecond(tmp_path):
     assert statistics.median(took) < 0.5e-3, statistics.quantiles(took, n=10)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_idle_store_costs_nothing(tmp_path):
     with rmqstore.open(tmp_path / "store", "a", config=SMALL) as store:

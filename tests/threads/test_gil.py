@@ -94,6 +94,7 @@ def test_the_hold_is_one(hold):
     assert sum(began + 0.1 < at < ended - 0.1 for at in ticks) <= 1
 
 
+@pytest.mark.long
 def test_dispatch_and_flush_go_on(tmp_path, hold):
     root = tmp_path / "store"
     store = rmqstore.open(root, "a", config=CONFIG)
@@ -115,6 +116,7 @@ def test_dispatch_and_flush_go_on(tmp_path, hold):
     store.close()
 
 
+@pytest.mark.long
 def test_another_process_sees_it_meanwhile(tmp_path, hold):
     root = tmp_path / "store"
     store = rmqstore.open(root, "a", config=CONFIG)

@@ -102,6 +102,7 @@ def test_what_goes_to_a_file_has_every_column(root: Path) -> None:
     assert max(map(width_of, shown.lines)) > 150
 
 
+@pytest.mark.long
 def test_without_rich_it_looks_the_same(root: Path, tmp_path: Path) -> None:
     (tmp_path / "rich").mkdir()
     (tmp_path / "rich" / "__init__.py").write_text("raise ImportError('not installed')\n")

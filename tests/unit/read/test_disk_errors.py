@@ -97,6 +97,7 @@ def touched(number: int, filled: Any, bad: tuple[str, int, int], margin: int) ->
     return start + begin - margin < low + size and low < start + end + margin
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_disk_that_cannot_read_a_mapped_page(filled, tmp_path, kind):
     bad = bad_range(filled[0], kind)

@@ -43,6 +43,7 @@ def opened(root: Path) -> str:
     return output_of(OPEN, root)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 @pytest.mark.parametrize("damage", ["none", "tail"])
 def test_a_killed_brokers_store(broker_copy, tmp_path, kind, damage):
@@ -64,6 +65,7 @@ def test_a_killed_brokers_store(broker_copy, tmp_path, kind, damage):
             assert (root / "commitlog" / name).stat().st_size == size
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 def test_our_killed_store(tmp_path, kind):
     source = killed(make(tmp_path / "made"))

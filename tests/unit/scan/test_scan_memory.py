@@ -46,6 +46,7 @@ LOOK = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", ["body", "physical_offset,body,raw_body,properties"])
 def test_a_gibibyte_is_scanned_in_little_memory(giant: Path, columns: str) -> None:

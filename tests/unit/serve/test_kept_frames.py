@@ -88,6 +88,7 @@ def test_who_sends_a_large_frame_beside_many_is_served(
     assert is_settled(server)
 
 
+@pytest.mark.long
 def test_many_of_one_owner_are_served_in_turn(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,6 +106,7 @@ def test_many_of_one_owner_are_served_in_turn(
     assert is_settled(server)
 
 
+@pytest.mark.long
 def test_who_does_not_go_on_is_passed_over(server: Server) -> None:
     many = [begun(server, 700 * KIB, "127.0.0.2") for _ in range(5)]
     finish(many[-1])

@@ -213,6 +213,7 @@ def test_what_clients_do_is_in_the_metrics(server, monkeypatch):
         assert named(found, "rmqstore_requests_total", **broker, code=code) == count
 
 
+@pytest.mark.long
 def test_the_rates_of_the_broker(server, wait_until):
     store = server.store
     wait_until(lambda: store.stats()["putTps"])  # after a second there are two samples
@@ -291,6 +292,7 @@ def test_a_start_that_fails_lets_go_of_the_port(server, tmp_path):
         assert made.metrics_address == f"127.0.0.1:{port}"
 
 
+@pytest.mark.long
 def test_connections_to_the_page_are_few(server):
     """64 that say nothing; for each one more the oldest of them is closed."""
     silent = [open_to(server) for _ in range(64)]
@@ -326,6 +328,7 @@ def test_who_does_not_read_the_page_leaves_room(server):
         one.close()
 
 
+@pytest.mark.long
 def test_where_all_are_answered_one_more_is_closed(server):
     asked, go_on = [], asyncio.Event()
 

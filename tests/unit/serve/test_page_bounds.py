@@ -171,6 +171,7 @@ def test_an_error_of_the_page_is_a_printable_line(server, monkeypatch, caplog):
     assert line.isprintable()
 
 
+@pytest.mark.long
 def test_figures_do_not_wait_for_messages(server):
     """64 ask for messages whose reading does not end: few of them wait, and figures come."""
     go_on = threading.Event()

@@ -89,6 +89,7 @@ def test_a_held_pull_is_asked_again_when_a_message_has_come(
     assert "no permission any more for topic:t, group:g" in answer.remark
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("quiet")
 def test_a_held_pull_is_asked_again_when_its_time_is_over(
     server: Server, client: RemotingClient, accounts: Accounts

@@ -116,6 +116,7 @@ def test_many_pulls_of_one_connection(large: Server, suspend: int) -> None:
         assert is_settled(large)
 
 
+@pytest.mark.long
 def test_held_pulls_of_who_does_not_read_end(server: Server) -> None:
     with silent(server) as slow:
         pull = PULL | {"suspendTimeoutMillis": 3000}

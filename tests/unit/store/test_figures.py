@@ -58,6 +58,7 @@ def test_the_wait_for_the_disk_counts(tmp_path: Path) -> None:
         assert found["flush_behind_bytes"] == found["remainHowManyDataToFlush"] == 0
 
 
+@pytest.mark.long
 def test_rates_are_of_the_time_that_there_is(tmp_path: Path) -> None:
     config = StoreConfig.small(flush_interval_consume_queue=20)
     with rmqstore.open(tmp_path / "s", "a", config=config) as store:

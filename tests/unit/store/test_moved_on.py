@@ -442,6 +442,7 @@ def test_an_impossible_destination_stays_listed(
     assert sum("for no queue" in text for text in said) == 2 * len(nowhere)  # once an opening
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("due", [False, True], ids=["not due", "due"])
 def test_a_message_given_back_twice_comes_twice(
     tmp_path: Path, wait_until: Wait, *, due: bool

@@ -295,6 +295,7 @@ ENDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ENDS)
 def test_a_program_that_ends_without_closing(tmp_path, end):
     """Twenty times over: under load, now with one kind of flush and now with the other."""
