@@ -1,8 +1,9 @@
 """Build the one extension, ``rmqstore._core``; all metadata is in ``pyproject.toml``.
 
 ``RMQSTORE_BUILD`` chooses how: ``release`` (default), ``faults`` (with kill points and failure
-injection, quickly compiled), ``debug``, ``asan``, ``tsan`` or ``coverage``.  Every mode but ``release`` is
-compiled anew and takes Cython's warnings as errors; with ``CI`` set, ``release`` does so as well.
+injection, quickly compiled), ``debug``, ``asan``, ``tsan`` or ``coverage``.  Every mode but
+``release`` is compiled anew and takes Cython's warnings as errors; with ``CI`` set, ``release``
+does so as well.
 """
 
 import os
