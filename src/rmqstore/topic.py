@@ -322,9 +322,7 @@ class Queue:
         Source: ``store/ConsumeQueue.java getExt``, ``store/ConsumeQueueExt.java``.
         """
         start, stop = self._range(start, stop, bounds)
-        return arrays.ext_unit_array(
-            *self._core.ext_units(self.topic, self.queue_id, start, stop)
-        )
+        return arrays.ext_unit_array(*self._core.ext_units(self.topic, self.queue_id, start, stop))
 
     def offset_at(
         self,
