@@ -159,7 +159,7 @@ class Damaged:
     def first(
         self, messages: Iterable[Message], number: int, *, newest_first: bool = False
     ) -> Iterator[Message]:
-        """Iterate over the first ``number`` messages; damage behind them does not count."""
+        """Iterate over the first ``number``; damage behind as many messages does not count."""
         shown = 0
         least, most = sys.maxsize, -1
         for message in itertools.islice(messages, number):

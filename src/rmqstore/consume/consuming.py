@@ -56,7 +56,7 @@ class Consumers:
         group : str
             1 to 120 of ``[%|a-zA-Z0-9_-]``; created if missing, as a broker does.
         tags : str, optional
-            ``"TagA || TagB"``. Retried messages come whatever their tags.
+            ``"TagA || TagB"``. Retries come regardless of their tags.
         sql : str, optional
             SQL92 filter over the properties.
         start : str, int or datetime, optional

@@ -146,7 +146,7 @@ class GroupRegistry:
                 self._table.remove(name)
 
     def save(self) -> None:
-        """Write the file, without the lock for others to go on; on failure the entries stay."""
+        """Write the file, without the lock, so as to block nobody; on failure the entries stay."""
         try:
             self._table.save()
         except SyncError as error:

@@ -277,7 +277,7 @@ class Schedule(Service):
     def _deliver_level(self, level: DelayLevel) -> int | None:
         """Deliver a batch of a level; return when the next one is due: 0 now, ``None`` never.
 
-        A message that cannot be delivered is left and tried again; delivery goes on behind it.
+        A message that cannot be delivered is tried again later; delivery continues behind it.
         """
         first, stop = self._core.bounds(SCHEDULE_TOPIC, level.queue_id) or (0, 0)
         self._retry_failed(level, first)
@@ -329,7 +329,7 @@ class Schedule(Service):
             level.failed.pop(unit.queue_offset, None)
 
     def _retry_failed(self, level: DelayLevel, first: int) -> None:
-        """Retry failed deliveries, every second; forget those removed by retention."""
+        """Retry failed deliveries every second; drop messages that retention has removed."""
         if not level.failed or time.monotonic() < level.retry_at:
             return
         for unit, _ in list(islice(level.failed.values(), _BATCH)):

@@ -314,7 +314,7 @@ def _search(core: Core, place: Place, sought: _Sought) -> Iterator[tuple[int, in
             core.path, place.queue_id, place.topic, error,
         )  # fmt: skip
         begin = bounds[0]
-    # The record of a failed message may lie behind those of later ones.
+    # The record of a failed message may lie behind records of later messages.
     first = min(one.physical_offset for same in sought.found.values() for one in same)
     begin = max(first_behind(core, place, bounds, first), min(begin, bounds[1] - _BACK))
     most = _BACK + sum(len(candidates) for candidates in sought.found.values())

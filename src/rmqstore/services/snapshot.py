@@ -320,7 +320,7 @@ class _Copy:
         if last.fd >= 0 and last.start < until:
             target = into / paths.offset_file_name(last.start)
             self._file(last.fd, target, stop=until - last.start, size=file_size)
-        if until % file_size == 0:  # else 4.9.3 would go on before the blank that ends a file
+        if until % file_size == 0:  # else 4.9.3 would continue before the blank at a file's end
             self.at = into / paths.offset_file_name(until)
             with self.at.open("wb", buffering=0) as file:
                 file.truncate(file_size)

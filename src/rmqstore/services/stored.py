@@ -59,14 +59,14 @@ _INT_MAX = (1 << 31) - 1
 
 
 class Place(NamedTuple):
-    """A topic and a queue of it."""
+    """A queue, by topic and id."""
 
     topic: str
     queue_id: int
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether a topic is built into brokers: nobody may create, change or delete it."""
+    """Whether a topic is built into brokers: users may not create, change or delete it."""
     return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX)
 
 

@@ -1,4 +1,4 @@
-"""Checks of transactions in doubt: their producers are asked how they end.
+"""Checks of transactions in doubt: a callback, or producers, are asked how they end.
 
 Source: ``broker/transaction/queue/TransactionalMessageServiceImpl.java check``,
 ``DefaultTransactionalMessageCheckListener.java``,

@@ -450,7 +450,7 @@ cdef int64_t walk_past_damage(KeySearch *search, Cursor *cursor) noexcept nogil:
 
 
 cdef bint record_is_keyed(const char *data, const Record *record) noexcept nogil:
-    """Whether a record, once completely written, has index entries."""
+    """Whether a record has index entries, or may have once it is completely written."""
     cdef StoreProperties properties
     if record_is_rolled_back(record):
         return False

@@ -54,13 +54,13 @@ class _Hold:
     connection: Connection
     pull: PullRequest
     caller: Caller | None
-    order: int  # ascending with age: the oldest has the lowest
+    order: int  # of arrival: the oldest has the lowest
     size: int
     owners: Owners
     ends: float  # loop's time
     number: int
     is_aside: bool = False  # until its client has read more
-    is_over: bool = False  # timed out: answered, whatever it finds
+    is_over: bool = False  # timed out or refused: answered even if empty
     is_due: bool = False  # in the queue of due pulls
 
 

@@ -481,7 +481,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """Close it after sending what was written."""
+        """Close it after sending the bytes written so far."""
         if self._transport is not None:
             self._transport.close()
 
