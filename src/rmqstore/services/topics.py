@@ -102,7 +102,7 @@ class TopicCatalog:
         """Remove a topic's queues and its entry in ``topics.json``.
 
         Its records stay in the log until retention removes them, and can be found by key and
-        offset until then. The groups' offsets in it are removed: its queues would begin anew.
+        offset until then. The groups' offsets in it are removed: created again, it begins anew.
 
         Parameters
         ----------
