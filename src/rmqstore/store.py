@@ -1,4 +1,4 @@
-"""``MessageStore``: a store's parts put together, and their public methods.
+"""``MessageStore``: assembly of a store's parts, and its public methods.
 
 Writing, ``get``, ``at`` and ``query`` are the core's own, inherited.
 
@@ -63,13 +63,13 @@ class MessageStore(_core.Engine):
     """An open store; made by :func:`rmqstore.open`, closed by ``with`` or :meth:`close`.
 
     ``store["orders"]`` is a :class:`Topic`, ``store["orders"][2]`` a :class:`Queue`, ``"orders"
-    in store`` tells whether the topic exists, and iteration yields the names. Every method may be
+    in store`` is true if the topic exists, and iteration yields the names. Every method may be
     called from many threads.
 
     Attributes
     ----------
     path : str
-        Its directory, absolute.
+        Absolute path of its directory.
     mode : str
         ``"r"``, ``"r+"`` or ``"a"``.
     closed : bool
@@ -77,9 +77,9 @@ class MessageStore(_core.Engine):
     config : StoreConfig
         The configuration in force, with the actual file sizes.
     recovery : Recovery
-        What opening found and did.
+        Findings and repairs of opening.
     topics : mapping of str to Topic
-        Of ``topics.json``, and of queue directories.
+        Topics in ``topics.json``, and topics with a queue directory.
 
     Notes
     -----
@@ -136,9 +136,10 @@ class MessageStore(_core.Engine):
             raise
 
     def _read_files(self) -> tuple[dict[str, int], list[str] | None]:
-        """Make the parts; in writing modes their files are read: lock held, before any change.
+        """Make the parts and, in writing modes, read their files: locked, before any change.
 
-        A torn file is refused here. Returns the deleted topics, and the names in ``topics.json``.
+        Refuses a torn file. Returns the deleted topics and the names in ``topics.json``; ``None``
+        for the names if RocketMQ 5.x keeps topics elsewhere.
         """
         core = self.core
         self._newer = find_newer(core.path)
@@ -181,13 +182,13 @@ class MessageStore(_core.Engine):
         self.services = core.services = Services(
             core,
             ownership,
-            self.progress,  # stops last: offsets that others commit as they stop are written
-            ownership,  # before anything that asks which process the store is of
-            self.housekeeper,  # its tasks end before the progress is written for good
-            self.retention,  # its thread is the housekeeper's
-            self.schedule,  # before transactions: what they commit may be delayed
-            self.transactions,  # after the checks, which end some, it notes what has ended
-            self.transaction_checks,  # first to stop: nobody is asked any more
+            self.progress,  # last to stop: writes the offsets that others commit as they stop
+            ownership,  # before the services that check which process owns the store
+            self.housekeeper,  # its tasks end before the progress is last written
+            self.retention,  # runs in the housekeeper's thread
+            self.schedule,  # before transactions: a committed message may be delayed
+            self.transactions,  # stops after the checks: notes the transactions they end
+            self.transaction_checks,  # first to stop: asks no more producers
         )
         self.group_entries = GroupRegistry(core, ownership)
         self.consumer_state = ConsumerState(
@@ -229,7 +230,7 @@ class MessageStore(_core.Engine):
         )
 
     def _damaged_files(self, chosen: StoreConfig, end: int) -> list[str]:
-        """Return the faults of log files; a writing mode refuses or mends them."""
+        """Return the faults of log files; none in writing modes, which refuse or mend them."""
         if self.mode != "r":
             return []
         size = self.config.mapped_file_size_commit_log
@@ -253,8 +254,8 @@ class MessageStore(_core.Engine):
         ForkedStoreError
             The store belongs to the parent process.
         RuntimeError
-            A handler, a finalizer or an argument closes it within another call of its thread: the
-            store goes on.
+            Called by a handler, a finalizer or an argument within another call of the same thread;
+            the store stays open.
 
         Notes
         -----
@@ -283,7 +284,7 @@ class MessageStore(_core.Engine):
         return Clock(self.core.now, self._move_clock)
 
     def _move_clock(self, millis: int) -> None:
-        """Put the clock forward or back; waiting messages are checked before and after."""
+        """Move the clock; delay levels note before and after whether it has gone back."""
         self.schedule.note_clock()
         self.core.advance_clock(millis)
         self.retention.advance_clock(millis)
@@ -307,7 +308,7 @@ class MessageStore(_core.Engine):
         Raises
         ------
         TopicNotFoundError
-            There is none of that name; also a ``KeyError``.
+            No topic has that name; also a ``KeyError``.
         """
         try:
             return self.topics[topic]
@@ -323,9 +324,9 @@ class MessageStore(_core.Engine):
         return iter(self.topics)
 
     def queue_ids(self) -> dict[str, list[int]]:
-        """Return the queues that now have files, by topic.
+        """Return the queues that have files, by topic.
 
-        Unlike ``topics``, without those that only ``topics.json`` names.
+        Unlike ``topics``, without queues that only ``topics.json`` names.
 
         Returns
         -------
@@ -340,7 +341,7 @@ class MessageStore(_core.Engine):
         return self.core.queue_files()
 
     def queue_bounds(self, topic: str, queue_id: SupportsIndex) -> tuple[int, int]:
-        """Return the first queue offset of a queue and the one after its last, at present.
+        """Return the current bounds of a queue: its first offset, and the one after its last.
 
         Parameters
         ----------
@@ -365,7 +366,7 @@ class MessageStore(_core.Engine):
     def deleted_topics(self) -> Mapping[str, int]:
         """Deleted topics by name, each with the end of the log at that time.
 
-        Their records below that are in no queue, even if the topic was created again.
+        Their records below that end are in no queue, even if the topic was created again.
         """
         return MappingProxyType(self.registry.current_deleted())
 
@@ -381,7 +382,7 @@ class MessageStore(_core.Engine):
         queue_nums : int, optional
             Queues to read and to write, 1 to 65,536.
         order : bool, optional
-            Whether the topic is an ordered one, as the broker's flag.
+            The broker's flag of an ordered topic.
         perm : int, optional
             2 write, 4 read, 6 both.
 
@@ -394,7 +395,7 @@ class MessageStore(_core.Engine):
         MessageIllegalError
             The name is invalid.
         TypeError, ValueError
-            ``queue_nums`` or ``perm`` is no integer, or out of range.
+            ``queue_nums`` or ``perm`` is not an integer, or is out of range.
         ReadOnlyStoreError, StoreClosedError, ForkedStoreError
             The store is not open for writing here.
 
@@ -421,9 +422,9 @@ class MessageStore(_core.Engine):
 
     @property
     def passed_over(self) -> tuple[StoreCorruptError, ...]:
-        """Damage that queries passed over, as no index covers its part of the log.
+        """Damage that queries skipped in parts of the log that no index covers.
 
-        A key that it hides is not found. Each place counts once; a new opening begins anew.
+        Keys of damaged records are not found. Each place counts once until the store is reopened.
         """
         return tuple(self.core.passed_over.values())
 
@@ -433,12 +434,12 @@ class MessageStore(_core.Engine):
 
     @property
     def groups(self) -> Mapping[str, Group]:
-        """The current groups by name, in order: those with an entry, and those with offsets.
+        """The current groups in the order of their names: with an entry, with offsets, or both.
 
         Raises
         ------
         StoreCorruptError
-            One of the files and its ``.bak`` are torn, and were so from the start.
+            One of the files and its ``.bak`` are torn, and have been since opening.
         OSError
             A file cannot be read.
         StoreClosedError, ForkedStoreError
@@ -446,7 +447,7 @@ class MessageStore(_core.Engine):
 
         Notes
         -----
-        In mode ``"r"`` both files are read again when their owner has changed them.
+        In mode ``"r"`` both files are read again when the owner has changed them.
         Source: ``broker/subscription/SubscriptionGroupManager.java``.
         """
         return self.consumer_groups.all()
@@ -458,7 +459,7 @@ class MessageStore(_core.Engine):
         Raises
         ------
         StoreCorruptError
-            ``consumerOffset.json`` and its ``.bak`` are torn, and were so from the start.
+            ``consumerOffset.json`` and its ``.bak`` are torn, and have been since opening.
         OSError
             The file cannot be read.
         StoreClosedError, ForkedStoreError
@@ -466,7 +467,7 @@ class MessageStore(_core.Engine):
 
         Notes
         -----
-        A copy. In mode ``"r"`` it is what the store's owner wrote last.
+        A copy. In mode ``"r"`` it has the offsets that the owner wrote last.
         Source: ``broker/offset/ConsumerOffsetManager.java``.
         """
         return self.consumer_groups.offsets()
@@ -484,7 +485,7 @@ class MessageStore(_core.Engine):
 
 
 def _settle_copy(directory: str, config: StoreConfig, log: LogPath) -> None:
-    """Open a copy of a store, which takes back what lies behind the log's end, and close it."""
+    """Open and close a copy of a store: recovery removes units and entries ahead of the log."""
     with MessageStore(
         directory,
         "r+",

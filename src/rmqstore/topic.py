@@ -34,7 +34,7 @@ _READ_WRITE = 6
 
 
 class Topic(Mapping[int, "Queue"]):
-    """A topic: a mapping of queue id to :class:`Queue`, taken when it was looked up.
+    """A topic: a mapping of queue id to :class:`Queue`, as of its look-up.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class Topic(Mapping[int, "Queue"]):
         Raises
         ------
         MessagesRemovedError
-            Retention removed messages that were yet to come.
+            Retention removed messages before they were read.
         StoreCorruptError
             A record does not check.
         """
@@ -113,7 +113,7 @@ class Queue:
 
     ``queue[offset]`` is one message, ``queue[-1]`` the newest, ``queue[a:b]`` a list; an offset
     outside raises an ``IndexError`` that names min and max, and so does a slice that begins below
-    ``min_offset``. Iteration and ``reversed()`` end at the head at their start.
+    ``min_offset``. Iteration and ``reversed()`` go up to the head at their start.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class Queue:
     queue_id : int
         0 or more.
     min_offset, max_offset : int
-        Queue offset of the first message that exists, and the one after the last, at present.
+        Current queue offset of the first message that exists, and the offset after the last.
 
     Notes
     -----
@@ -163,12 +163,12 @@ class Queue:
     @overload
     def __getitem__(self, offset: slice) -> list[Message]: ...
     def __getitem__(self, offset: SupportsIndex | slice) -> Message | list[Message]:
-        """Return the message at a queue offset, or those of a range.
+        """Return the message at a queue offset, or the messages of a slice.
 
         Raises
         ------
         IndexError
-            It does not exist; the message names min and max.
+            The offset does not exist; the error names min and max.
         StoreCorruptError
             A record does not check.
         MessagesRemovedError, MessageNotFoundError
@@ -304,11 +304,11 @@ class Queue:
         -------
         numpy.ndarray
             Shape ``(stop - start,)``; fields ``tags_code`` (i8), ``store_timestamp`` (i8,
-            milliseconds), ``bitmap_size`` (i8, bytes) and ``bitmap`` (u1, as many as the largest
-            has, zeros behind a shorter one; bit n is ``bitmap[n // 8] >> n % 8 & 1``). In
-            ``SCHEDULE_TOPIC_XXXX`` the tags code is the delivery time. A unit that has no ext
-            unit, or whose own is missing or not whole, has -1 as ``bitmap_size`` and
-            ``store_timestamp``, and its tags code as :meth:`units` gives it.
+            milliseconds), ``bitmap_size`` (i8, bytes) and ``bitmap`` (u1, as long as the largest,
+            shorter ones padded with zeros; bit n is ``bitmap[n // 8] >> n % 8 & 1``). In
+            ``SCHEDULE_TOPIC_XXXX`` the tags code is the delivery time. A unit without an ext
+            unit, or whose ext unit is missing or incomplete, has -1 as ``bitmap_size`` and
+            ``store_timestamp``, and its tags code as in :meth:`units`.
 
         Raises
         ------
@@ -352,16 +352,16 @@ class Queue:
         Raises
         ------
         ValueError
-            ``boundary`` is invalid, or the time is.
+            ``boundary`` or ``time`` is invalid.
         StoreCorruptError
             A record does not check.
 
         Notes
         -----
-        The first call reads the heads of a log of up to 1 GiB, for how far a clock was set back:
-        messages within that step of the time are read one after the other. In a longer
-        log the first records of its files decide, and each call allows for a leap of an hour; a
-        greater leap that they do not show may hide messages.
+        The first call reads the record heads of a log of up to 1 GiB, to find how far the clock was
+        ever set back; messages within that distance of the time are read one by one. In a longer
+        log only the first records of its files count, and each call allows for a step of an hour; a
+        larger step that they do not show may hide messages.
         Source: ``store/ConsumeQueue.java getOffsetInQueueByTime``.
         """
         # A plain integer needs no conversion: that alone would take a third of the time.
@@ -410,7 +410,7 @@ class Queue:
     def _file_by_time(self, millis: int, high: int) -> tuple[int, int]:
         """Return the offsets of the first file not modified before the time, else of the last.
 
-        Those before or behind it that have no file, but are derived from the log, go with it.
+        Units before or behind it without a file, derived from the log, count with it.
         """
         per_file = self._store.config.mapped_file_size_consume_queue // UNIT_BYTES
         directory = Path(self._store.path, paths.CONSUME_QUEUE, self.topic, str(self.queue_id))

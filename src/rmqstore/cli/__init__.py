@@ -45,7 +45,7 @@ _VERBS = {
 
 
 class _LazyGroup(click.Group):
-    """A group whose verbs are imported when used, and whose errors are one line."""
+    """Command group that imports a verb when used, and reports an error in one line."""
 
     _verb: click.Command | None = None  # the verb being run
 
@@ -66,7 +66,7 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb; the error for an unknown one names the nearest."""
+        """Find the verb; for an unknown one, fail with the nearest name."""
         near = difflib.get_close_matches(args[0], _VERBS, n=1)
         if args[0] not in _VERBS and not args[0].startswith("-"):
             ctx.fail(f"no verb {args[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
@@ -78,7 +78,7 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(verb, text) for verb, (_, text) in _VERBS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; a reader that closes its pipe ends it in silence."""
+        """Run the verb; end silently when the reader of a pipe closes it."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -102,7 +102,7 @@ class _LazyGroup(click.Group):
         failures.guard_standard_streams()
         sys.excepthook = failures.show_defect
         if sys.stdout is None:
-            # Nor could a file of the store be opened: it would take the place of standard output.
+            # A file of the store would be opened as standard output's descriptor.
             failures.say("standard output is closed")
             sys.exit(failures.UNREADABLE)
         try:

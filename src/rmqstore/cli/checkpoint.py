@@ -1,4 +1,4 @@
-"""Progress of a Spark stream, from the checkpoint that Spark keeps itself; no PySpark is needed.
+"""Progress of a Spark stream, from Spark's own checkpoint; needs no PySpark.
 
 ``offsets/N``: where batch N ends; ``commits/N``: batch N is done.
 
@@ -24,7 +24,7 @@ _METADATA = 1  # line of offsets/N; the sources follow
 
 
 class CheckpointError(ValueError):
-    """A directory that is no checkpoint of a stream of this store; the message names it."""
+    """Directory that is not a checkpoint of a stream of this store; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class CheckpointProgress:
     query: str  # its id
     batch: int  # number of the last committed batch
     committed_millis: int  # when it was done, in ms since the epoch
-    is_behind: bool  # a later batch was begun and is not done
-    offsets: dict[str, dict[int, int]]  # by topic and queue, the queue offset that comes next
+    is_behind: bool  # a later batch has begun and is not done
+    offsets: dict[str, dict[int, int]]  # next queue offset by topic and queue
 
 
 def read_checkpoint(directory: str, store: str) -> CheckpointProgress:
     """Return the progress in a store from a query's ``checkpointLocation``.
 
-    ``CheckpointError``: it is no checkpoint, has no batch that is done, or is of a stream that
-    reads no such store.
+    ``CheckpointError``: it is not a checkpoint, has no batch that is done, or is of a stream that
+    does not read the store.
     """
     try:
         root = Path(absolute_path("--checkpoint", directory))
@@ -85,7 +85,7 @@ def _batches(directory: Path) -> list[int]:
 
 
 def _begins_with(store: str, offset: int, record: str) -> bool:
-    """Whether a store's log had a record there, or retention may have taken it."""
+    """Whether a store's log had this record there; true if it was removed."""
     try:
         return record_at(store, offset) == record
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def _begins_with(store: str, offset: int, record: str) -> bool:
 def _positions(
     lines: list[str], path: Path
 ) -> Iterator[tuple[dict[QueueName, int], dict[str, LogStart]]]:
-    """Iterate over the offsets of the sources that are stores, with the beginning of their logs.
+    """Iterate over the offsets of sources that are stores, with the starts of their logs.
 
     A newer Spark names each source.
     """

@@ -58,7 +58,7 @@ def clean(
     their last message.
     """
     if before is None and config is None:
-        open_store(store, "r", config).close()  # a missing store is reported first
+        open_store(store, "r", config).close()  # a missing store is the first error
         raise CliError("--before is needed, or a --config whose fileReservedTime counts", USAGE)
     with (
         open_store(store, "r+" if apply else "r", config) as opened,

@@ -1,4 +1,4 @@
-"""Shared by all verbs: the STORE argument, the common options, opening."""
+"""Parts shared by all verbs: the STORE argument, common options, opening."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Function = Callable[..., None]
 
 
 def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Parse a time option into ms; a callback for verbs that have :func:`zone_option` as well."""
+    """Parse a time option into ms; callback for verbs that also have :func:`zone_option`."""
     if value is None:
         return None
     try:
@@ -75,8 +75,8 @@ def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> in
 def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function], click.Command]:
     """Make a verb of a function that takes ``store``, ``config`` and ``places``.
 
-    ``places`` are the arguments behind STORE, passed on by their names in small letters. Where
-    ``RMQSTORE_PATH`` names the store, one argument more than ``places`` is STORE all the same.
+    ``places`` are the arguments behind STORE, passed on by their names in lower case. Even if
+    ``RMQSTORE_PATH`` names the store, one argument more than ``places`` is STORE.
     """
 
     def decorate(function: Function) -> click.Command:
@@ -87,7 +87,7 @@ def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function
             if store is None and len(given) == len(places) + 1:
                 path = given.pop(0)
             if len(given) > len(places):
-                # Without another way the first one was the store.
+                # Without --store and the variable the first word was the store.
                 extra = len(places) + (path is None)
                 raise click.UsageError(f"unexpected argument {given[extra]!r}")
             if path is None:
@@ -134,7 +134,7 @@ def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function
 
 
 def _check_texts(places: Mapping[str, str]) -> None:
-    """Raise unless the texts of the verb being run are UTF-8; names of files may be any bytes."""
+    """Raise unless the verb's texts are UTF-8; file names may be any bytes."""
     ctx = click.get_current_context()
     given: list[tuple[str, object]] = [
         (place.upper(), word) for place, word in places.items() if place != "directory"
@@ -153,14 +153,14 @@ def _check_texts(places: Mapping[str, str]) -> None:
 
 
 def _only(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """Return the one value of an option; of several, one would win unnoticed."""
+    """Return the single value of an option; refuse several, of which one would win unnoticed."""
     if len(values) > 1:
         raise click.UsageError(f"{param.opts[-1]} is given {len(values)} times", ctx)
     return values[0] if values else None
 
 
 def once(*names: str, text: str, metavar: str | None = None) -> Callable[[Function], Function]:
-    """Add an option with a text, which may be given once."""
+    """Add an option with a text that may be given once."""
     return click.option(*names, metavar=metavar, multiple=True, callback=_only, help=text)
 
 
@@ -208,7 +208,7 @@ def known_queue(topic: Topic, queue_id: int) -> None:
 
 
 def output_option(function: Function) -> Function:
-    """Add ``-o table|jsonl|csv``, passed on as ``output``: ``None`` where it is not given."""
+    """Add ``-o table|jsonl|csv``, passed on as ``output``; ``None`` by default."""
     return click.option(
         "-o",
         "--output",
@@ -224,7 +224,7 @@ def zone_option(function: Function) -> Function:
         "--utc/--local",
         "utc",
         default=True,
-        is_eager=True,  # options that take a time ask for it
+        is_eager=True,  # time options use it
         callback=_set_local,
         expose_value=False,
         help="Show times in UTC, or in this machine's zone; a time given without a zone is read "
@@ -233,7 +233,7 @@ def zone_option(function: Function) -> Function:
 
 
 def _set_local(ctx: click.Context, param: click.Parameter, utc: bool) -> None:
-    """Put ``local`` among the values of a verb's options."""
+    """Add ``local`` to the values of a verb's options."""
     ctx.params["local"] = not utc
 
 
@@ -259,7 +259,7 @@ def _refuse_other(root: Path) -> None:
         log.is_dir() and any(parse_offset_file_name(one.name) is not None for one in log.iterdir())
     )
     entries = {one.name for one in root.iterdir()}
-    # A process killed while it made a store has left no more than this.
+    # A process killed while creating a store leaves no more than this.
     begun = entries <= STORE_ENTRIES and not entries.isdisjoint((LOCK, ABORT))
     if entries and not is_store and not begun:
         from rmqstore.directory.layout import stores_near
@@ -287,7 +287,7 @@ def read_config(config: str) -> tuple[StoreConfig, list[str]]:
 def load_config(
     config: str | None, warn: Callable[[str], None] | None = None
 ) -> StoreConfig | None:
-    """Read a broker.conf; warnings about it go to ``warn``, else to standard error."""
+    """Read a broker.conf; warnings about it go to ``warn``, by default to standard error."""
     if config is None:
         return None
     settings, warned = read_config(config)
@@ -297,10 +297,10 @@ def load_config(
 
 
 def open_store(path: str, mode: Mode, config: str | None, *, tell: bool = True) -> MessageStore:
-    """Open a store; repairs and damage found by opening become lines on standard error."""
+    """Open a store; write repairs and damage found to standard error, a line each."""
     import rmqstore
 
-    # The ranges are shown here: logging would write them to standard error a second time.
+    # Ranges are shown here: logging would repeat them on standard error.
     write_no_log()
     settings = load_config(config)
     with Progress("opening"):
@@ -311,7 +311,7 @@ def open_store(path: str, mode: Mode, config: str | None, *, tell: bool = True) 
 
 
 def reported_damage(store: MessageStore) -> list[str]:
-    """Return the log's damage that no later reading reports, a line for each."""
+    """Return the log's damage that no later read reports, a line for each place."""
     recovery = store.recovery
     mended = [
         str(one)

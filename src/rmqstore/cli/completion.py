@@ -1,4 +1,4 @@
-"""``completion``: the script by which a shell completes the command line."""
+"""``completion``: the script for a shell to complete the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ For the running shell alone: eval "$(rmqstore completion bash)".
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script of a shell, as click has it."""
+    """Print click's script for a shell."""
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(ctx.find_root().command, {}, "rmqstore", "_RMQSTORE_COMPLETE").source())

@@ -1,4 +1,4 @@
-"""Damage of a store, as ``info`` names it."""
+"""Damage of a store, as text for ``info``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def known_damage(opened: MessageStore) -> list[str]:
 
 
 def zeroed_units(opened: MessageStore) -> list[str]:
-    """Return the queues of a store without an owner that have zeros within, a text for each."""
+    """Return the queues with zeroed units, a text for each; for a store without an owner."""
     found = []
     for topic in opened.topics.values():
         for queue in topic.values():
@@ -56,10 +56,10 @@ def zeroed_units(opened: MessageStore) -> list[str]:
 
 
 def compare_counts(opened: MessageStore) -> tuple[list[str], list[str]]:
-    """Return where queues and log disagree: damage, and differences that need not be damage.
+    """Return the differences of queues and log: damage, and notes that need not be damage.
 
-    Queues of multi-dispatch name a record more than once. An entry that names none, or one of a
-    missing file, stands for a lost message, also where damage was filled since.
+    With multi-dispatch several units name a record. A unit that names none, or one in a missing
+    file, stands for a lost message, even after the damage was filled.
     """
     parts = []
     blank = 0
@@ -125,7 +125,7 @@ def waiting_messages(opened: MessageStore) -> tuple[dict[str, int | None], list[
         bad = [one.physical_offset for one in found if one.message is None]
         if bad:
             what = "message that waits is" if len(bad) == 1 else "messages that wait are"
-            places = [at for at in bad if at >= 0]  # the others' units name none
+            places = [at for at in bad if at >= 0]  # other units name no record
             first = f", the first at {min(places):,}" if places else ""
             damage.append(f"{len(bad):,} {noun} {what} damaged{first}")
     return counts, damage

@@ -1,4 +1,4 @@
-"""``demo``: the main job in a few seconds, on a store of order events."""
+"""``demo``: writing, reading and finding in a few seconds, with order events."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _Work:
         try:
             for count in self.run(store):
                 self.stored += count
-        except BaseException as error:  # raised by the thread that waits
+        except BaseException as error:  # raised by the waiting thread
             self.error = error
         self.seconds = time.perf_counter() - begin
 
@@ -121,7 +121,7 @@ def _order_name(order: int) -> str:
 
 
 def _body(order: int, event: str) -> bytes:
-    """Return the JSON of an event: always the same for the same order."""
+    """Return the JSON of an event, always the same for an order."""
     cents = 500 + order * 7919 % 250_000
     return (
         f'{{"order":"{_order_name(order)}","event":"{event}","customer":{order % 9973},'
@@ -151,7 +151,7 @@ def _plan(messages: int, first: int) -> list[_Work]:
 
 
 def _events(first: int, count: int) -> Iterator[tuple[int, str, str]]:
-    """Iterate over ``count`` events: order, topic, tag; orders of a block go hand in hand."""
+    """Iterate over ``count`` events: order, topic, tag; the orders of a block advance together."""
     done = 0
     size = _block_orders(count)
     for block in itertools.count(first, size):
@@ -164,7 +164,7 @@ def _events(first: int, count: int) -> Iterator[tuple[int, str, str]]:
 
 
 def _block_orders(count: int) -> int:
-    """Return how many orders take their steps together when there are ``count`` events."""
+    """Return the number of orders in a block, for ``count`` events."""
     return max(1, min(_BATCH, count // len(_LIFE)))
 
 
@@ -214,12 +214,12 @@ def _put_seeds(store: MessageStore, count: int) -> Iterator[int]:
 
 
 def _write(store: MessageStore, messages: int, report: Report) -> None:
-    """Put everything from four threads, then wait until it is on disk."""
+    """Put all messages from four threads, then wait until they are on disk."""
     for name, queues in _QUEUES.items():
         if name not in store.topics:
             store.create_topic(name, queues)
     before = sum(len(queue) for topic in store.topics.values() for queue in topic.values())
-    # A run names 3 * messages orders at most, so that names never come twice.
+    # A run names at most 3 * messages orders: names of different runs differ.
     report.first_order = before * 3
     works = _plan(messages, report.first_order)
     report.orders = _block_orders(messages // 4)  # the first thread puts more events than that
@@ -279,7 +279,7 @@ def _read_queue(store: MessageStore, report: Report) -> None:
 
 def _find(store: MessageStore, report: Report) -> None:
     """Find orders by their keys through the index."""
-    step = 7  # any: keys from all over the first block
+    step = 7  # arbitrary: keys from all over the first block
     orders = [report.first_order + number * step % report.orders for number in range(_LOOKUPS)]
     begin = time.perf_counter()
     hits = sum(len(store.query(_ORDERS, _order_name(order))) for order in orders)

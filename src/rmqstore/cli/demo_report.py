@@ -72,7 +72,7 @@ class Line:
 
 @dataclass
 class Report:
-    """Everything that is shown."""
+    """Contents of the final report."""
 
     title: str
     lines: list[Line] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Report:
     example: tuple[str, list[Message]] = ("", [])
     seed: tuple[str, Message] | None = None
     first_order: int = 0
-    orders: int = 1  # that are there, from the first on
+    orders: int = 1  # number of orders, from the first on
     root: Path = field(default_factory=Path)
 
 

@@ -34,8 +34,8 @@ LOCKED = 3
 UNREADABLE = 4
 INTERRUPTED = 130
 
-# Arguments of Python, each with the option and its value, and beside it for ``serve``: it keeps
-# messages for 72 hours as a broker does, and those of a dead broker's disk are older.
+# Arguments of Python, each with the option, its value, and more options for ``serve``, which would
+# delete the older messages of a dead broker: it keeps them for 72 hours, as a broker does.
 _ARGUMENTS = (
     ("on_corruption='fill'", "--on-corruption", " fill", " --keep forever"),
     ("verify='full'", "--verify", " full", ""),
@@ -52,7 +52,7 @@ _BUFFER = 1 << 16  # bytes
 
 
 class _StandardOutput(io.FileIO):
-    """Standard output, which names itself in the errors of writing to it."""
+    """Standard output, named in the errors of writing to it."""
 
     def write(self, data: Any) -> int:
         try:
@@ -63,7 +63,7 @@ class _StandardOutput(io.FileIO):
 
 
 class _StandardError(io.FileIO):
-    """Standard error, which ends nothing: lines that cannot be written are lost."""
+    """Standard error that never fails: lines that cannot be written are lost."""
 
     def write(self, data: Any) -> int:
         try:
@@ -73,17 +73,17 @@ class _StandardError(io.FileIO):
 
 
 def guard_standard_streams() -> None:
-    """Make errors of standard output name it, and standard error have none.
+    """Name standard output in its errors, and ignore errors of standard error.
 
-    A verb goes on where the reader of standard error is gone, or the disk below it is full. What
-    the terminal's encoding lacks is escaped.
+    A verb continues if the reader of standard error is gone, or its disk is full. Characters
+    missing in the terminal's encoding are escaped.
     """
     sys.stdout = _through(_StandardOutput, sys.stdout, sys.__stdout__)
     sys.stderr = _through(_StandardError, sys.stderr, sys.__stderr__)
 
 
 def _through(kind: type[io.FileIO], given: Any, own: object) -> Any:
-    """Return the process's own stream through a file of this kind, any other one as it is."""
+    """Wrap the process's own stream in a file of this kind; return any other unchanged."""
     if given is not own or not isinstance(given, io.TextIOWrapper):
         return given
     given.flush()
@@ -102,12 +102,12 @@ def drop_standard_output() -> None:
 
 
 def say(text: object) -> None:
-    """Write a line to standard error, made printable, as parts of it may be foreign."""
+    """Write a line to standard error, made printable: parts of it may be foreign text."""
     click.echo(f"rmqstore: {foreign(str(text))}", err=True)
 
 
 def show_defect(kind: type[BaseException], error: BaseException, trace: object) -> None:
-    """Write the traceback of an error of ours: it may repeat what is foreign."""
+    """Write the traceback of a defect of ours, made printable: it may repeat foreign text."""
     from rmqstore.base.warn import traceback_text
 
     click.echo(traceback_text(error), err=True)
@@ -122,7 +122,7 @@ class CliError(click.ClickException):
 
 
 def in_options(text: str, verb: click.Command | None) -> str:
-    """Return an error or a warning of the library in the words of the command line.
+    """Return an error or a warning of the library in terms of the command line.
 
     An option that the verb lacks is shown as one of ``serve``.
     """
@@ -139,8 +139,8 @@ def in_options(text: str, verb: click.Command | None) -> str:
 def report(error: Exception, verb: click.Command | None = None) -> int:
     """Write one line about ``error`` to standard error and return the exit code.
 
-    Errors not known to be the input's or the machine's fault are raised again. ``verb`` is the
-    command that was run, if it is known.
+    Errors that neither the input nor the machine has caused are raised again. ``verb`` is the
+    command that was run, if known.
     """
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
@@ -154,7 +154,7 @@ def report(error: Exception, verb: click.Command | None = None) -> int:
 
 
 def _advice(message: str) -> str:
-    """Return the remedy for a store that does not fit, unless the error itself has it."""
+    """Return the remedy for an incompatible store, unless the error names it."""
     if "RocketMQ 5" in message:
         return "verbs that only read show what is in it"
     if "; " in message or "DLedger" in message:
@@ -163,7 +163,7 @@ def _advice(message: str) -> str:
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """Return the line and the exit code for ``error``; raise it if it is a defect of ours."""
+    """Return the line and the exit code for an error; raise it if it is a defect of ours."""
     from rmqstore import errors
     from rmqstore.config.file_sizes import java_keys
     from rmqstore.directory.layout import LogPathsError
@@ -211,7 +211,7 @@ def _explain(error: Exception) -> tuple[str, int]:
                 message = java_keys(message)
             if isinstance(error, OSError) and error.filename is not None:
                 message = f"{os.fsdecode(error.filename)}: {error.strerror}"
-            if advice and not message.endswith("?"):  # else it asks what is meant
+            if advice and not message.endswith("?"):  # else it asks a question
                 message = f"{message}; {advice}"
             return message, code
     raise error

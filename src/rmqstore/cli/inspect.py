@@ -1,4 +1,4 @@
-"""``info``, ``topics`` and ``queues``: what is in a store."""
+"""``info``, ``topics`` and ``queues``: contents of a store."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["disk_use", "info", "queues", "topics"]
 
-_BLOCK = 512  # bytes that st_blocks counts
-_COUNTED_BYTES = 8 << 30  # of a log that is read for the number of its messages
+_BLOCK = 512  # unit of st_blocks, in bytes
+_COUNTED_BYTES = 8 << 30  # largest log that is read to count its messages
 _WAITING = (("delayed", "delayed"), ("in_doubt", "in doubt"))
 _PERMISSIONS = ((4, "R"), (2, "W"), (1, "X"))
 
@@ -89,7 +89,7 @@ def info(*, store: str, config: str | None, count: bool, output: str | None, loc
 def _facts(
     opened: MessageStore, root: Path, state: State, *, count: bool, local: bool
 ) -> dict[str, Any]:
-    """Return everything about a store, as JSON takes it."""
+    """Return all facts about a store, for JSON."""
     settings, recovery = opened.config, opened.recovery
     topics = opened.topics
     every = [queue for topic in topics.values() for queue in topic.values()]
@@ -146,7 +146,7 @@ def _shown(millis: int | None, local: bool) -> str | None:
 
 
 def _info_fields(facts: dict[str, Any], state: State) -> list[tuple[str, str]]:
-    """Return the facts for people."""
+    """Return the facts as fields for people."""
     log_bytes = facts["log_end"] - facts["log_start"]
     sizes = facts["sizes"]
     fields = [
@@ -184,7 +184,7 @@ def _info_fields(facts: dict[str, Any], state: State) -> list[tuple[str, str]]:
 
 
 def _messages_text(facts: dict[str, Any]) -> str:
-    """Return the numbers of messages and of their queues."""
+    """Return the numbers of messages and of their queues as text."""
     count = f"{facts['messages']:,}"
     if not facts["messages_counted"]:
         count = f"about {count}"
@@ -206,7 +206,7 @@ def _flatten(prefix: str, facts: dict[str, Any]) -> Iterable[tuple[str, Any]]:
 def disk_use(root: Path, log: Sequence[Path] = ()) -> dict[str, dict[str, int]]:
     """Return files, bytes and allocated bytes for each directory of a store.
 
-    ``log`` has the directories of its log, if it is not in the store's own.
+    ``log`` has the directories of its log, if these are not the store's own.
     """
     result = {}
     for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX, CONFIG):
@@ -216,7 +216,7 @@ def disk_use(root: Path, log: Sequence[Path] = ()) -> dict[str, dict[str, int]]:
             try:
                 status = path.stat()
             except OSError:
-                continue  # a live store has files that come and go
+                continue  # removed from a live store
             files += 1
             total += status.st_size
             allocated += status.st_blocks * _BLOCK

@@ -1,4 +1,4 @@
-"""Log of the library on a verb's standard error."""
+"""Log of the library on the standard error of a verb."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Words = Callable[[str], str]
 
 
 class _JsonLines(logging.Formatter):
-    """A log record as an object on a line."""
+    """Formatter of log records as JSON objects, one a line."""
 
     def __init__(self, words: _Words) -> None:
         super().__init__()
@@ -31,14 +31,14 @@ class _JsonLines(logging.Formatter):
 
 
 class _LogLines(logging.Formatter):
-    """A log record as the other lines of the command."""
+    """Formatter of log records like other lines of the command."""
 
     def __init__(self, words: _Words) -> None:
         super().__init__()
         self._words = words
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, with the traceback of an error of ours."""
+        """Return the line, with the traceback of a defect of ours."""
         return "rmqstore: " + self._words(super().format(record))
 
 
@@ -65,5 +65,5 @@ def write_log(words: _Words) -> None:
 
 
 def write_no_log() -> None:
-    """Write no log: the verb reports by itself."""
+    """Suppress the log: the verb reports itself."""
     logging.getLogger("rmqstore").addHandler(logging.NullHandler())

@@ -41,7 +41,7 @@ FIELDS = (
     "born_host", "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc",
 )  # fmt: skip
 BODY_MODES = ("auto", "utf8", "base64", "hex", "json", "none")
-# The cells of a body; text and digits have their own where either may come.
+# Cells for a body; separate ones where it may be text or base64.
 _CELLS = {
     "auto": ["body", "body_base64"],
     "utf8": ["body"],
@@ -56,7 +56,7 @@ Failed = list[tuple["Message", StoreError]]
 _TOGETHER = 256  # messages, at most,
 _TOGETHER_BYTES = 1 << 20  # and bytes of their records
 _COMPRESSED = 1  # of sys_flag
-_REPORTED = 10  # bodies, each on a line
+_REPORTED = 10  # bodies reported, each on a line
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
@@ -69,17 +69,17 @@ _dumps: Callable[[Any], bytes] = _stdlib_dumps
 with contextlib.suppress(ImportError):
     from orjson import dumps
 
-    _dumps = dumps  # twice as many lines a second
+    _dumps = dumps  # twice as fast
 
 
 class Bodies:
-    """Bodies as shown; counts those that cannot be inflated, and reports the first."""
+    """Bodies to show, and the count of bodies that cannot be inflated."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def of(self, message: Message) -> tuple[bytes, str]:
-        """Return a message's body and nothing, or the stored one and why it cannot be inflated."""
+        """Return a message's body and "", or the stored body and the error of inflating it."""
         try:
             return message.body, ""
         except StoreError as error:
@@ -89,7 +89,7 @@ class Bodies:
     def noted(
         self, lines: Callable[[list[Message], Failed], bytes]
     ) -> Callable[[list[Message]], bytes]:
-        """Return a maker of message lines that notes which bodies went out as stored."""
+        """Return a formatter of message lines that notes bodies written as stored."""
 
         def make(messages: list[Message]) -> bytes:
             failed: Failed = []
@@ -100,7 +100,7 @@ class Bodies:
         return make
 
     def note(self, failed: Failed) -> None:
-        """Count bodies that are shown as stored."""
+        """Count bodies shown as stored, and report the first ones."""
         for message, error in failed:
             self.count += 1
             if self.count <= _REPORTED:
@@ -108,7 +108,7 @@ class Bodies:
                 say(f"{place}: {error}")
 
     def check(self) -> None:
-        """Raise if there were any."""
+        """Raise if any body could not be inflated."""
         if self.count:
             text = "body" if self.count == 1 else "bodies"
             verb = "is" if self.count == 1 else "are"
@@ -128,7 +128,7 @@ class MessageLines(FlushedAtEnd):
         self._bytes = 0
 
     def all(self, messages: Iterable[Message]) -> None:
-        """Write messages, or keep the last of them until there are more."""
+        """Write messages; the last ones may be kept until there are more."""
         for message in messages:
             self._waiting.append(message)
             self._bytes += message.store_size
@@ -147,7 +147,7 @@ class MessageLines(FlushedAtEnd):
         try:
             data = self._lines(waiting)
         except Exception:
-            # One of them cannot be written, or not all together: those before it are.
+            # One cannot be written, or not all together: write the messages before it.
             for message in waiting:
                 write_bytes(self._lines([message]))
         else:
@@ -155,7 +155,7 @@ class MessageLines(FlushedAtEnd):
 
 
 class _Times(dict[int, tuple[str, str]]):
-    """Times as text; what those of one second share is formatted once."""
+    """Times as text; the part shared by times of one second is formatted once."""
 
     def __init__(self, *, local: bool) -> None:
         self._local = local
@@ -172,7 +172,7 @@ class _Times(dict[int, tuple[str, str]]):
 
 
 class _Lines:
-    """Messages as text, with one form of bodies and one zone."""
+    """Formatter of messages, with one form of bodies and one zone."""
 
     def __init__(self, body: str, forms: Iterable[str], failed: Failed | None, local: bool) -> None:
         one_of("body", body, tuple(forms))
@@ -221,7 +221,7 @@ class _Lines:
         )
 
     def _body(self, message: Message) -> tuple[bytes, str]:
-        """Return a message's body and nothing, or the stored one and why it cannot be inflated."""
+        """Return a message's body and "", or the stored body and the error of inflating it."""
         try:
             return message.body, ""
         except StoreError as error:
@@ -246,7 +246,7 @@ class _Lines:
         }
         before = b"{"
         value = _json_value(body) if self._form == "json" and not error else None
-        if value is not None:  # a JSON text stands between the other fields as it is
+        if value is not None:  # JSON is inserted as it is
             before = b'%b,"body":%b,' % (_dumps(row)[:-1], value)
             row = {}
         elif self._form != "none":
@@ -266,7 +266,7 @@ class _Lines:
         return before + _dumps(row)[1:]
 
     def _body_cells(self, message: Message) -> list[str]:
-        if self._form == "none":  # nor is it inflated
+        if self._form == "none":  # and do not inflate it
             return []
         body, error = self._body(message)
         name, text = body_field(body, self._form)
@@ -305,7 +305,7 @@ _LETTERS: dict[str, Callable[[Message], str]] = {
 
 
 def body_field(body: bytes, form: str) -> tuple[str, str]:
-    """Return a body's field and its text: digits where the form, or a byte, wants them."""
+    """Return a body's field and its text: encoded if the form, or invalid UTF-8, requires it."""
     if form == "hex":
         return "body_hex", body.hex()
     if form == "utf8":
@@ -331,7 +331,7 @@ def json_lines(
     """Return messages as objects of JSON, a line each; times are in UTC without ``local``.
 
     ``body`` is one of ``BODY_MODES``. ``failed`` gets the messages whose bodies cannot be inflated,
-    which are written as stored; without it that is raised.
+    which are written as stored; without it the error is raised.
     """
     lines = _Lines(body, BODY_MODES, failed, local)
     return b"".join([lines.json_line(message) for message in messages])
@@ -370,7 +370,7 @@ def _json_value(body: bytes) -> bytes | None:
     """Return a JSON body as part of a line, ``None`` for any other."""
     try:
         value = json.loads(body, parse_constant=_refuse)
-        # 1e999 was read as infinity, which would not be JSON either.
+        # Fails for 1e999, read as infinity, which is not JSON either.
         text = _encode(value)
     except (ValueError, RecursionError):
         return None
@@ -378,5 +378,5 @@ def _json_value(body: bytes) -> bytes | None:
 
 
 def _refuse(constant: str) -> None:
-    """Refuse NaN and Infinity, which no JSON reader need take."""
+    """Refuse NaN and Infinity, which are not JSON."""
     raise ValueError(constant)

@@ -53,7 +53,7 @@ _LAST = re.compile(r"-(\d{1,18})", re.ASCII)
 
 
 def _shape_options(function: Any) -> Any:
-    """Add the options for the form of a message."""
+    """Add the options for the form of messages."""
     body = click.option(
         "--body",
         type=click.Choice(BODY_MODES),
@@ -87,7 +87,7 @@ def _bound_of(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 
 def _settle(bound: Bound | None, of_queue: bool) -> Bound | None:
-    """Return the bound with a bare number taken for an offset in the queue or in the log."""
+    """Return the bound, a bare number as an offset in the queue or in the log."""
     if bound is None or bound.kind != "offset":
         return bound
     return Bound("queue" if of_queue else "log", bound.value)
@@ -140,7 +140,7 @@ def cat(
     if stop is not None and following:
         raise click.UsageError("--until and --follow do not go together")
     of_queue = topic is not None and queue_id is not None
-    check_filter(tags=tags, sql=sql)  # also where nothing is read
+    check_filter(tags=tags, sql=sql)  # even if nothing is read
     chosen = MessageSelection(
         topic, queue_id, _settle(start, of_queue), _settle(stop, of_queue), tags, sql
     )
@@ -237,7 +237,7 @@ def find(
     with open_store(store, "r", config) as opened:
         names = [topic] if topic is not None else list(opened.topics)
         if topic is not None:
-            known_topic(opened, topic)  # an unknown topic is no unknown key
+            known_topic(opened, topic)  # an unknown topic is not an unknown key
         damaged = Damaged(opened)
         hits: dict[int, Message] = {}
         with Progress("searching", "topics", total=len(names)) as progress:
@@ -275,7 +275,7 @@ def find(
 
 
 class _Show:
-    """Writes messages in the requested form."""
+    """Writer of messages in the requested form."""
 
     def __init__(
         self,
@@ -311,7 +311,7 @@ class _Show:
 
     @property
     def writer(self) -> Writer | MessageLines:
-        """The writer that is flushed, and ended by ``with``."""
+        """The writer to flush, and to use with ``with``."""
         return self.table or self.lines
 
     def all(self, messages: Iterable[Message]) -> None:

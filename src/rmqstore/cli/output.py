@@ -29,20 +29,20 @@ class Column:
     """One column of a table, or of JSON and CSV."""
 
     name: str  # in JSON and CSV, and the table's heading unless ``heading`` is set
-    # "text", "name" (where two are shortened they still differ), "path" (whose end is kept where it
-    # is shortened), "count", "bytes", "time" (ms) or "number" (no separators).
+    # "text", "name" (shortened so that two still differ), "path" (shortened at its beginning),
+    # "count", "bytes", "time" (ms) or "number" (no separators).
     kind: str = "text"
-    width: int = 0  # characters in a table that goes to a file, at most; 0: as many as there are
+    width: int = 0  # most characters in a table written to a file; 0: no limit
     heading: str = ""
-    # A terminal that is too narrow leaves out columns from the highest rank down; rank 0 stays.
+    # A narrow terminal leaves out columns from the highest rank down; rank 0 stays.
     rank: int = 0
-    # Characters to which a text is shortened at most before another column is left out; 0 if it is
-    # not shortened.
+    # Fewest characters to which a text is shortened before another column is left out; 0: it is not
+    # shortened.
     least: int = 0
 
     @property
     def right(self) -> bool:
-        """Whether cells stand at the right edge."""
+        """Whether cells are right-aligned."""
         return self.kind in ("count", "bytes", "number")
 
     def cell(self, value: Any, local: bool) -> str:
@@ -70,23 +70,23 @@ def stdout_is_terminal() -> bool:
 
 
 def resolve(output: str | None) -> str:
-    """Return the requested form of output, else a table on a terminal and JSON lines elsewhere."""
+    """Return the requested form; by default a table on a terminal, JSON lines elsewhere."""
     return output or ("table" if stdout_is_terminal() else "jsonl")
 
 
 def write_bytes(data: bytes) -> None:
-    """Write to standard output as it is."""
+    """Write bytes to standard output."""
     sys.stdout.buffer.write(data)
 
 
 def json_bytes(value: Any, separators: tuple[str, str] | None = None) -> bytes:
-    """Return a line of JSON in UTF-8; bytes of a path that are none are escaped surrogates."""
+    """Return a line of JSON in UTF-8; other bytes of a path become escaped surrogates."""
     text = json.dumps(value, ensure_ascii=False, separators=separators)
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 class FlushedAtEnd:
-    """Flushes at the end of ``with``."""
+    """Base of writers: the end of ``with`` flushes."""
 
     def flush(self) -> None:
         """Show the rows so far."""
@@ -108,7 +108,7 @@ class FlushedAtEnd:
 
 
 class Writer(FlushedAtEnd):
-    """Takes rows: their columns, and the zone of times; ``with`` ends the output."""
+    """Base of writers of rows, with their columns and the zone of times."""
 
     def __init__(self, columns: Sequence[Column], local: bool) -> None:
         self.columns = columns

@@ -22,7 +22,7 @@ _ID_LENGTHS = (32, 56)  # with an IPv4, an IPv6 address
 
 
 def message_of(store: MessageStore, id: str) -> Message:
-    """Return the message of an argument of ``get``; the error for an unknown one explains ids."""
+    """Return the message of an argument of ``get``; for an unknown one, fail and explain ids."""
     place = _PLACE.fullmatch(id)
     if place is not None and place[1] in store.topics:
         topic, queue_id, offset = known_topic(store, place[1]), int(place[2]), int(place[3])
@@ -42,7 +42,7 @@ def message_of(store: MessageStore, id: str) -> Message:
         if place is not None:
             raise unknown_name("topic", place[1], store.topics) from None
         if isinstance(damage := error.__cause__, StoreCorruptError):
-            # The damage is raised where a record begins; within one, ID is of another store.
+            # At the start of a record this raises the damage; within one, ID is of another store.
             store.scan(start=damage.offset, stop=damage.offset + 1).count()
         damaged = Damaged(store)
         damaged.add_passed_over(store)
@@ -57,7 +57,7 @@ def message_of(store: MessageStore, id: str) -> Message:
 
 
 def refuse_place(store: MessageStore, topic: str) -> None:
-    """Raise, naming the right options, if a place was given for a topic."""
+    """Raise, naming the right options, if a place was given instead of a topic."""
     place = _PLACE.fullmatch(topic)
     if place is not None and place[1] in store.topics:
         name, queue_id, offset = place.groups()

@@ -1,4 +1,4 @@
-"""Progress of a long job: on standard error, only in a terminal, only after two seconds."""
+"""Progress display of a long job: on standard error, in a terminal, after two seconds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _EVERY_SECONDS = 0.2
 
 
 class Progress:
-    """Display of a job while its ``with`` block runs; needs rich, without which nothing is shown.
+    """Display of a job while its ``with`` block runs; shows nothing without rich.
 
-    The job counts in ``done``, which costs it no more than that: a thread looks at it.
+    The job only counts in ``done``, which a thread reads.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Progress:
         unit: str = "",  # of the counts; "bytes" are shown as sizes
         *,
         total: int | None = None,  # may be set later
-        among_rows: bool = False,  # show nothing where rows go to the terminal too
+        among_rows: bool = False,  # show nothing if rows go to the terminal too
         count: Callable[[], int] | None = None,  # the number done, if several threads count
     ) -> None:
         self.text = text
@@ -43,7 +43,7 @@ class Progress:
             self._thread = threading.Thread(target=self._show, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
-        """Begin to wait for the two seconds."""
+        """Start the display, which waits for two seconds."""
         if self._thread is not None:
             self._thread.start()
         return self
@@ -54,7 +54,7 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take away what is shown."""
+        """End the display."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()

@@ -22,7 +22,7 @@ from rmqstore.files.paths import is_topic_name
 
 __all__ = ["put"]
 
-_CHUNK = 1 << 20  # bytes asked for at once
+_CHUNK = 1 << 20  # bytes of one read
 _LINE_MAX = 256 << 20  # bytes; no record can be longer than a file anyway
 
 
@@ -64,7 +64,7 @@ def put(
     refuse_foreign(Path(store))
     groups = _line_groups()
     first = next(groups, None)
-    if first is None:  # without a message the store is left as it is
+    if first is None:  # no message: the store stays as it is
         say("no messages on standard input")
         return
     stored = 0
@@ -96,15 +96,15 @@ def put(
 
 
 def _by_line(error: Exception, before: int) -> str:
-    """Return the text of an error, with the line of input instead of the row of a group."""
+    """Return the text of an error, with the number of the input line instead of the row."""
     return re.sub(r"^bodies, row (\d+)", lambda row: f"line {before + int(row[1]) + 1}", str(error))
 
 
 def _input_size() -> int | None:
-    """Return the bytes of standard input, where it is a file."""
+    """Return the size of standard input, ``None`` if it is not a file."""
     try:
         status = os.fstat(sys.stdin.fileno())
-    except (OSError, ValueError):  # it is closed, or stands for something else
+    except (OSError, ValueError):  # closed, or replaced
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
@@ -118,15 +118,15 @@ def _read_input(read: Callable[[int], bytes]) -> bytes:
 
 
 def _line_groups() -> Iterator[list[bytes]]:
-    """Iterate over standard input as it arrives: its available bytes, in whole lines, at once.
+    """Iterate over standard input as it arrives, in groups of whole lines.
 
-    A pipe that trickles is written as it trickles, a file in large groups.
+    A slow pipe gives small groups at once, a file large ones.
     """
     if sys.stdin is None:
         raise CliError("standard input is closed", USAGE)
     stream = sys.stdin.buffer
     read = getattr(stream, "read1", stream.read)
-    parts: list[bytes] = []  # of a line whose end has not come yet
+    parts: list[bytes] = []  # of an unfinished line
     held = 0
     while chunk := _read_input(read):
         *lines, rest = chunk.split(b"\n")

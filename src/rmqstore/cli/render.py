@@ -29,7 +29,7 @@ __all__ = [
     "print_message",
 ]
 
-_TRACE_BYTES = 1024  # of a trace message that a table's cell shows
+_TRACE_BYTES = 1024  # of a trace message, shown in a table's cell
 _TIMES = frozenset(("born_timestamp", "store_timestamp"))
 
 TABLE_COLUMNS = (
@@ -41,7 +41,7 @@ TABLE_COLUMNS = (
     Column("keys", width=40, rank=3, least=10),
     Column("body", width=60, least=16),
 )
-# Of messages found by key: here keys matter more than tags.
+# For messages found by key, where keys matter more than tags.
 FOUND_COLUMNS = (
     *TABLE_COLUMNS[:4],
     Column("tags", width=20, rank=3, least=6),
@@ -63,7 +63,7 @@ def as_row(message: Message, body: str, bodies: Bodies) -> dict[str, Any]:
         if one.name != "body":
             row[one.name] = getattr(message, one.name)
             continue
-        if body == "none":  # nor is it inflated
+        if body == "none":  # and do not inflate it
             row["body"] = ""
             continue
         content, error = bodies.of(message)
@@ -79,7 +79,7 @@ def as_row(message: Message, body: str, bodies: Bodies) -> dict[str, Any]:
 
 
 def print_message(message: Message, body: str, local: bool, bodies: Bodies) -> None:
-    """Print all of one message for people: a field a line, the body last."""
+    """Print one whole message for people: a field a line, the body last."""
     fields: list[tuple[str, str]] = []
     for name in FIELDS:
         value = getattr(message, name) if name != "body" else None
@@ -92,7 +92,7 @@ def print_message(message: Message, body: str, local: bool, bodies: Bodies) -> N
         fields.append((name, str(value)))
     fields += [(f"properties.{name}", value) for name, value in dict(message.properties).items()]
     content, error = bodies.of(message) if body != "none" else (b"", "")
-    size = len(message.raw_body if body == "none" else content)  # the former as it is stored
+    size = len(message.raw_body if body == "none" else content)  # with none: the stored size
     fields.append(("body", plural(size, "byte")))
     if error:
         fields.append(("body_error", error))
@@ -129,7 +129,7 @@ _LETTERS = {
 
 
 def format_help() -> str:
-    """Return the meaning of a format's letters, for ``--help``."""
+    """Return the meanings of the letters of a format, for ``--help``."""
     return ", ".join(f"%{letter} {meaning}" for letter, meaning in _LETTERS.items())
 
 
@@ -137,7 +137,7 @@ def parse_format(text: str) -> list[bytes | str]:
     r"""Return the pieces of a format: bytes, and letters of fields, which follow ``%``.
 
     ``%%`` is a percent sign; ``\n``, ``\t``, ``\r``, ``\0``, ``\\`` and ``\xHH`` are bytes. Raises
-    ``click.UsageError`` if a letter or an escape is not known.
+    ``click.UsageError`` for an unknown letter or escape.
     """
     pieces: list[bytes | str] = []
     at = 0
@@ -145,7 +145,7 @@ def parse_format(text: str) -> list[bytes | str]:
         pieces.append(text[at : piece.start()].encode("utf-8", "surrogateescape"))
         at = piece.end()
         pieces.append(_piece(piece))
-    pieces.append(text[at:].encode("utf-8", "surrogateescape"))  # nothing is added at the end
+    pieces.append(text[at:].encode("utf-8", "surrogateescape"))  # no line break is added
     return pieces
 
 

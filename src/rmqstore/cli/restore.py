@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["restore"]
 
-_PREPARED = 0x4  # the bit of sys_flag that prepared records and rollbacks have: no queue has them
+_PREPARED = 0x4  # bit of sys_flag in prepared records and rollbacks, which are in no queue
 
 _COLUMNS = (
     Column("file", "path", least=24),
@@ -96,7 +96,7 @@ def restore(
 
 
 def _without_place(store: str, settings: StoreConfig | None, found: list[SavedRange]) -> int:
-    """Count the restored messages that are not in their queues."""
+    """Return the number of restored messages that are not in their queues."""
     import rmqstore
 
     count = 0

@@ -166,7 +166,7 @@ def serve(
         raise click.UsageError("--tls-only needs --tls-cert and --tls-key")
     refuse_foreign(Path(store))
     write_log(partial(in_options, verb=serve))
-    # The log has the warnings; further ones as it is applied.
+    # Warnings go to the log, as do later ones when it is applied.
     settings = load_config(config, lambda text: _LOG.warning("%s", text))
     wait_for_signal = _stop_on_signals()
     from rmqstore.config.file_sizes import java_keys
@@ -219,7 +219,7 @@ def serve(
         text = f"{error.filename}: {reason}; give another {option}, or 0 for a free one"
         raise CliError(f"{text}{mark}{perhaps}", UNREADABLE) from None
     with server:
-        # Start-up objects live until the end: out of the collector's passes, 15 ms each.
+        # Keep start-up objects, which live to the end, out of the collector's passes of 15 ms.
         gc.collect()
         gc.freeze()
         _print_addresses(server, store)
@@ -228,14 +228,14 @@ def serve(
 
 
 def _tls(cert: str | None, key: str | None, *, only: bool) -> tuple[str, ...] | None:
-    """Return the argument of the options."""
+    """Return the ``tls`` argument for the options."""
     if cert is None or key is None:
         return None
     return (cert, key, "only") if only else (cert, key)
 
 
 def _print_addresses(server: RunningServer, store: str) -> None:
-    """Write the addresses for clients to standard output: lines for people, else an object."""
+    """Write the addresses for clients to standard output, as lines on a terminal, else JSON."""
     for mended in server.store.recovery.ranges:
         _LOG.warning("%s", mended)
     hours = server.store.config.file_reserved_time
@@ -259,7 +259,7 @@ def _print_addresses(server: RunningServer, store: str) -> None:
 
 
 def _stop_on_signals() -> Callable[[], None]:
-    """Return the wait for the first SIGTERM or SIGINT; the second ends the process.
+    """Return a function that waits for SIGTERM or SIGINT; the second ends the process.
 
     The wait reads the interpreter's wakeup byte: a signal just before it would not interrupt a
     wait for a lock.

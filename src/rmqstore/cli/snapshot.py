@@ -32,7 +32,7 @@ def snapshot(*, store: str, config: str | None, directory: str, output: str | No
 
         try:
             made = opened.snapshots.make(directory, progressed)
-        except ValueError as error:  # the place of the copy
+        except ValueError as error:  # an unsuitable DIRECTORY
             raise CliError(str(error), USAGE) from None
     with writer_for(output, _COLUMNS) as writer:
         writer.row({"path": made.path, "bytes": made.bytes, "until": made.until})

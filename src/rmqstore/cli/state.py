@@ -1,4 +1,4 @@
-"""State of a store: closed, in use or left behind, and the extent of a crash's remains."""
+"""State of a store: closed, in use or not closed, and the extent of a torn tail."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 __all__ = ["State", "state_of"]
 
 _BLOCK = 1 << 20  # bytes read at once
-_OWNER_WIDTH = 100  # of a command line there may be any amount
+_OWNER_WIDTH = 100  # a command line may be of any length
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """State of a store after, or with, its last owner."""
 
-    # "closed", "in use", "not closed"; "unknown" where the lock of a store that is not closed
-    # cannot be read.
+    # "closed", "in use", "not closed"; "unknown" if the store is not closed and its lock cannot be
+    # read.
     name: str
     owner: LockOwner | None  # of a store in use
-    log_end: int  # where the last good record ends
-    # Where the last non-zero byte lies, if the store is not closed; else ``log_end``.
+    log_end: int  # end of the last good record
+    # End of the last non-zero byte, if the store is not closed; else ``log_end``.
     written_end: int
     reason: str = ""  # why it is unknown
 
     def fields(self) -> list[tuple[str, str]]:
-        """Return the state for people."""
+        """Return the state as fields for people."""
         if self.name == "closed":
             return [("state", "closed cleanly")]
         if self.name == "in use":
@@ -85,7 +85,7 @@ def state_of(opened: MessageStore) -> State:
 
 
 def _written_end(log: Path, end: int) -> int:
-    """Return where the last byte of a log lies that is not zero, ``end`` or behind it."""
+    """Return the offset after the last non-zero byte of a log, ``end`` if none follows that."""
     written = end
     for path in sorted(log.iterdir()):
         start = parse_offset_file_name(path.name)
@@ -94,7 +94,7 @@ def _written_end(log: Path, end: int) -> int:
                 continue
             file = open_regular(path)
         except OSError:
-            continue  # gone by now, a link that leads nowhere, or no file
+            continue  # removed, a broken link, or not a file
         with file:
             last = _last_byte(file.fileno(), max(0, end - start))
         if last is not None:
@@ -103,13 +103,13 @@ def _written_end(log: Path, end: int) -> int:
 
 
 def _last_byte(fd: int, at: int) -> int | None:
-    """Return the last byte of a file that is not zero, ``None`` if there is none from ``at`` on."""
+    """Return the position of a file's last non-zero byte, ``None`` if none from ``at`` on."""
     last = None
     size = os.fstat(fd).st_size
     while at < size:
         try:
             at = os.lseek(fd, at, os.SEEK_DATA)  # past the holes
-        except OSError:  # nothing but a hole follows
+        except OSError:  # only a hole follows
             break
         block = os.pread(fd, _BLOCK, at)
         if not block:

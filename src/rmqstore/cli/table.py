@@ -1,8 +1,8 @@
-"""Aligned tables, and names with values below each other, that fit the terminal.
+"""Aligned tables, and lists of names with values, fitted to the terminal.
 
-A cell never carries a control character to the terminal, whatever a message holds.  What goes to a
-file is as wide as it is; on a terminal texts are shortened, and columns left out, until a row is
-a line.  Rich, where it is installed, gives the colours.
+A cell never carries a control character to the terminal, whatever a message holds.  Output to a
+file has its full width; on a terminal texts are shortened, and columns left out, until a row fits
+a line.  Colours need rich.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from rmqstore.cli.text import CUT, pad, shorten, width_of
 
 __all__ = ["TableWriter", "fit", "print_fields", "print_table", "room"]
 
-_CHUNK_ROWS = 256  # a table's widths are computed from this many rows at a time
+_CHUNK_ROWS = 256  # rows from which a table's widths are computed at a time
 _GAP = "  "  # between columns
-_APART_MOST = 32  # characters that a name gets at most, to differ from others
-_LEAST_VALUE = 16  # characters beside a name; else a value has lines of its own
+_APART_MOST = 32  # most characters of a name for it to differ from others
+_LEAST_VALUE = 16  # characters beside a name; with fewer a value has its own lines
 
 Painter = Callable[[str, Sequence[tuple[int, int, str]]], None]
 
 
 def room() -> int | None:
-    """Return the terminal's columns; ``None`` where output goes elsewhere."""
+    """Return the terminal's columns; ``None`` if output goes elsewhere."""
     return shutil.get_terminal_size().columns if stdout_is_terminal() else None
 
 
@@ -47,13 +47,13 @@ def fit(columns: Sequence[Column], widths: Sequence[int], available: int) -> dic
         kept.append(number)
         left -= least[number] + len(_GAP)
     chosen = {number: least[number] for number in sorted(kept)}
-    if left < 0:  # even those that stay are too wide: their texts are cut further
+    if left < 0:  # the remaining columns are too wide: cut their texts further
         for number in sorted(chosen, key=lambda number: -chosen[number]):
             if columns[number].least:
                 cut = min(-left, max(0, chosen[number] - 1))
                 chosen[number] -= cut
                 left += cut
-    while left > 0:  # the rest goes to the narrowest of the shortened ones
+    while left > 0:  # the rest goes to the narrowest shortened column
         shortened = [number for number in chosen if chosen[number] < widths[number]]
         if not shortened:
             break
@@ -63,7 +63,7 @@ def fit(columns: Sequence[Column], widths: Sequence[int], available: int) -> dic
 
 
 class TableWriter(Writer):
-    """An aligned table; columns and widths are chosen from the first rows."""
+    """Writer of an aligned table, whose columns and widths fit its first rows."""
 
     def __init__(self, columns: Sequence[Column], local: bool = False, indent: str = "") -> None:
         super().__init__(columns, local)
@@ -72,11 +72,11 @@ class TableWriter(Writer):
         self._paint = _painter() if self._room is not None else _write_line
         self._rows: list[list[str]] = []
         self._headings: list[str] = [one.heading or one.name for one in columns]
-        self._natural: list[int] = []  # widths of all rows so far, as they are
+        self._natural: list[int] = []  # full widths of all rows so far
         self._least = [one.least for one in columns]
 
     def row(self, values: Mapping[str, Any]) -> None:
-        """Take one row; it is shown with those that follow it."""
+        """Take one row; it is shown together with following ones."""
         cells = [one.cell(values.get(one.name), self.local) for one in self.columns]
         if self._room is None:
             cells = [
@@ -120,7 +120,7 @@ class TableWriter(Writer):
         available = self._room - len(self._indent)
         if not hasattr(self, "_shown"):
             self._shown = fit(columns, self._natural, available)
-        else:  # the heading stands: the columns stay the same
+        else:  # the heading is written: the columns stay the same
             kept = list(self._shown)
             again = fit(
                 [replace(columns[number], rank=0) for number in kept],
@@ -130,7 +130,7 @@ class TableWriter(Writer):
             self._shown = {kept[number]: width for number, width in again.items()}
 
     def _line(self, cells: Sequence[str], style: str) -> None:
-        """Write one line: each cell cut and padded to its column."""
+        """Write one line, each cell cut and padded to its column."""
         line = self._indent
         spans = []
         for number, width in self._shown.items():
@@ -146,7 +146,7 @@ class TableWriter(Writer):
 
 
 def _apart(names: Collection[str]) -> int:
-    """Return the width to which names can be shortened and still differ, up to a limit."""
+    """Return the width at which shortened names still differ, up to a limit."""
     most = 0
     for one, other in itertools.pairwise(sorted(names)):
         pairs = enumerate(zip(one, other, strict=False))
@@ -192,7 +192,7 @@ def print_fields(title: str, fields: Sequence[tuple[str, str]], *, bad: str = ""
 
 
 def _folded(value: str, available: int | None, taken: int) -> list[str] | None:
-    """Return a value in lines that fit beside its name, ``None`` if words would be broken."""
+    """Return a value as lines beside its name, ``None`` if words would be broken."""
     if available is None or taken + width_of(value) <= available:
         return [value]
     space = available - taken
@@ -203,12 +203,12 @@ def _folded(value: str, available: int | None, taken: int) -> list[str] | None:
 
 
 def _write_line(line: str, spans: Sequence[tuple[int, int, str]]) -> None:
-    """Write a line as it is."""
+    """Write a line without styles."""
     write_bytes(line.encode("utf-8", "replace") + b"\n")
 
 
 def _painter() -> Painter:
-    """Return a writer of styled lines, which needs rich."""
+    """Return a writer of styled lines; of plain ones without rich."""
     try:
         from rich.console import Console
         from rich.text import Text
@@ -218,7 +218,7 @@ def _painter() -> Painter:
     console = Console(file=sys.stdout, highlight=False)
 
     def paint(line: str, spans: Sequence[tuple[int, int, str]]) -> None:
-        text = Text(line)  # in which rich sees no markup
+        text = Text(line)  # rich finds no markup in it
         for start, stop, style in spans:
             text.stylize(style, start, min(stop, len(line)))
         console.print(text, soft_wrap=True)

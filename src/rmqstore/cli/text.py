@@ -1,4 +1,4 @@
-"""Text for a terminal: how wide it is, and figures as people read them."""
+"""Text for a terminal: its width, and figures for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unicodedata
 __all__ = ["CUT", "human_bytes", "human_count", "pad", "plural", "shorten", "width_of"]
 
 _KIBI = 1024
-CUT = "..."  # stands where a text was shortened
+CUT = "..."  # mark of a shortened text
 
 
 def width_of(text: str) -> int:
@@ -48,7 +48,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def human_bytes(value: int) -> str:
-    """Return a size with a unit: three digits are enough for a table."""
+    """Return a size with a unit, and one digit after the point."""
     size = float(value)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if size < _KIBI or unit == "PiB":

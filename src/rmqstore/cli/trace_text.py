@@ -19,8 +19,8 @@ __all__ = ["trace_lines"]
 def trace_lines(body: bytes, *, local: bool | None = None) -> list[str]:
     """Return the events of a trace message, a line each.
 
-    ``body`` may be cut in its last event. ``local``: begin with the time, in this machine's zone or
-    in UTC; without it by default.
+    ``body`` may be cut within its last event. ``local``: begin with the time, in this machine's
+    zone or in UTC; ``None``: no time.
     """
     return [_line(trace, local) for trace in decode_traces(body)]
 
@@ -50,5 +50,5 @@ def _line(trace: Trace, local: bool | None) -> str:
 
 
 def _tagged(tags: str | None, keys: tuple[str, ...]) -> list[str]:
-    """Return the tags and keys to show, where there are any."""
+    """Return the tags and keys to show, if any."""
     return [f"tags={tags}"] * (tags is not None) + [f"keys={','.join(keys)}"] * bool(keys)

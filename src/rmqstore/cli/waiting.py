@@ -1,4 +1,4 @@
-"""``delays`` and ``txn``: messages that wait to be due, or for the end of a transaction."""
+"""``delays`` and ``txn``: delayed messages, and half messages of transactions."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def txn(*, store: str, config: str | None, in_doubt: bool, output: str | None, l
 
 
 def _place(physical_offset: int) -> int | None:
-    """Return where a message is in the log, ``None`` if its unit names no place."""
+    """Return a physical offset, ``None`` if the unit names no record."""
     return physical_offset if physical_offset >= 0 else None
 
 

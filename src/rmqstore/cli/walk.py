@@ -29,10 +29,10 @@ __all__ = ["Bound", "Damaged", "MessageSelection", "follow", "walk"]
 
 _BATCH_MESSAGES = 256
 _BATCH_BYTES = 1 << 20
-_ALL_BATCHES_MESSAGES = 8192  # together, where queues are many
+_ALL_BATCHES_MESSAGES = 8192  # of all queues together
 _POLL_SECONDS = 0.1
 _REPORTED = 10  # damaged messages, each on a line
-_UNITS = 4096  # looked at together
+_UNITS = 4096  # examined together
 
 Key = tuple[str, int]
 
@@ -55,7 +55,7 @@ class Bound:
         if self.kind == "time":
             try:
                 return queue.offset_at(self.value, "lower")
-            except StoreCorruptError:  # a damaged one on the way
+            except StoreCorruptError:  # a damaged message on the way
                 first = _first_time
         while low < high:
             middle = (low + high) // 2
@@ -67,17 +67,17 @@ class Bound:
         return low
 
     def end_in(self, queue: Queue) -> int:
-        """Return a queue offset that no message before the bound lies behind."""
+        """Return a queue offset such that all messages before the bound lie before it."""
         if self.kind != "time":
             return self.offset_in(queue)
         try:
             return queue.offset_at(self.value - 1, "upper") + 1
-        except StoreCorruptError:  # a damaged one on the way: up to the end
+        except StoreCorruptError:  # a damaged message on the way: up to the end
             return queue.max_offset
 
 
 def _first_unit(queue: Queue, start: int, stop: int) -> tuple[int, int]:
-    """Return the number and log offset of the first unit with a record; ``stop`` without one."""
+    """Return queue and log offset of the first unit with a record; ``stop`` without one."""
     while start < stop:
         units = queue.units(start, min(stop, start + _UNITS))
         sizes = units["size"]
@@ -90,7 +90,7 @@ def _first_unit(queue: Queue, start: int, stop: int) -> tuple[int, int]:
 
 
 def _first_time(queue: Queue, start: int, stop: int) -> tuple[int, int]:
-    """Return the first good message, as its offset and store time; as :func:`_first_unit`."""
+    """Return queue offset and store time of the first good message; as :func:`_first_unit`."""
     for at in range(start, stop):
         try:
             return at, queue[at].store_timestamp
@@ -111,7 +111,7 @@ class MessageSelection:
     sql: str | None = None  # an SQL92 filter
 
     def queues(self, store: MessageStore) -> dict[Key, Queue]:
-        """Return the current queues; errors if a named one is missing."""
+        """Return the current queues; raise if a named one is missing."""
         names = [self.topic] if self.topic is not None else list(store.topics)
         found: dict[Key, Queue] = {}
         for name in names:
@@ -125,7 +125,7 @@ class MessageSelection:
         return found
 
     def in_time(self, messages: Iterator[Message]) -> Iterator[Message]:
-        """Leave out messages stored at another time, which a clock set back puts between."""
+        """Leave out messages stored at other times, mixed in by a clock set back."""
         since = self.start.value if self.start and self.start.kind == "time" else INT64_MIN
         until = self.stop.value if self.stop and self.stop.kind == "time" else INT64_MAX
         if (since, until) == (INT64_MIN, INT64_MAX):
@@ -134,10 +134,9 @@ class MessageSelection:
 
 
 class Damaged:
-    """Counts the damaged messages that are left out, and reports the first of them at once.
+    """Count of the damaged messages left out, of which the first are reported at once.
 
-    Damage of the log reported by opening counts too: nobody knows how many messages lay there, or
-    of which topic.
+    Damage of the log reported by opening counts too: its messages and topics are unknown.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -153,14 +152,14 @@ class Damaged:
             say(f"{where}: {error}")
 
     def add_passed_over(self, store: MessageStore) -> None:
-        """Count what queries passed over, as no index covers it."""
+        """Count the damage that queries skipped where no index covers the log."""
         for error in store.passed_over:
             self.add("the log", error)
 
     def first(
         self, messages: Iterable[Message], number: int, *, newest_first: bool = False
     ) -> Iterator[Message]:
-        """Iterate over the first ``number``; with as many, damage behind them does not matter."""
+        """Iterate over the first ``number``; damage behind as many messages does not count."""
         shown = 0
         least, most = sys.maxsize, -1
         for message in itertools.islice(messages, number):
@@ -194,10 +193,10 @@ def walk(
     progress: Progress,
     reached: dict[Key, int] | None = None,
 ) -> Iterator[Message]:
-    """Iterate over the chosen messages that are there now, in log order.
+    """Iterate over the chosen messages present now, in log order.
 
     A ``"last"`` start counts over all queues together; ``progress`` counts queue offsets passed.
-    ``reached``, if given, has queue offsets to begin at, and is set to where each queue ended.
+    ``reached``, if given, has the first offset for each queue, and is set to the queue's end.
     """
     queues = chosen.queues(store)
     share = max(4, min(_BATCH_MESSAGES, _ALL_BATCHES_MESSAGES // max(1, len(queues))))
@@ -282,7 +281,7 @@ def _read_each(
             message = queue[offset]
         except StoreCorruptError as error:
             damaged.add(f"{queue.topic}/{queue.queue_id} at {offset}", error)
-        except LookupError:  # nothing has this place
+        except LookupError:  # no message at this offset
             continue
         else:
             if message_passes(message, tags=chosen.tags, sql=chosen.sql):
@@ -294,7 +293,7 @@ def follow(
 ) -> Iterator[Message]:
     """Iterate over the chosen messages and then over new ones, without end.
 
-    The ``stop`` of ``chosen`` does not count. ``shown`` is called whenever nothing more is there.
+    The ``stop`` of ``chosen`` does not count. ``shown`` is called whenever all are read.
     """
     reached: dict[Key, int] = {}
     unseen = Progress("")

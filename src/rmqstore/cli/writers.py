@@ -25,7 +25,7 @@ def writer_for(output: str | None, columns: Sequence[Column], *, local: bool = F
 
 
 class _JsonWriter(Writer):
-    """One object a line.  A row may have fewer columns; what is no column goes out as it is."""
+    """One object a line.  A row may lack columns; values without a column are written as is."""
 
     def __init__(self, columns: Sequence[Column], local: bool) -> None:
         super().__init__(columns, local)
@@ -40,7 +40,7 @@ class _JsonWriter(Writer):
 
 
 class _CsvWriter(Writer):
-    """A heading, then a line a row; lists are joined by blanks, maps are JSON."""
+    """A heading, then a line for each row; lists are joined by blanks, maps are JSON."""
 
     def __init__(self, columns: Sequence[Column], local: bool) -> None:
         super().__init__(columns, local)

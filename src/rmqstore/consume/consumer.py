@@ -37,7 +37,7 @@ _LOOK_SECONDS = 1.0  # how often an idle consumer looks for new queues
 
 
 class _Reading:
-    """A queue as a consumer reads it: the next offset, and messages read and not taken."""
+    """Reading position in a queue: the next offset, and messages read but not taken."""
 
     __slots__ = ("buffer", "next")
 
@@ -47,7 +47,7 @@ class _Reading:
 
 
 def _left_behind(sharing: Sharing, share: Share, retries: Retries, member: Member) -> None:
-    """Remove an unclosed consumer's membership as soon as another one looks."""
+    """Have the next member that looks remove a consumer collected without a close."""
     retries.left_behind(member)
     sharing.left_behind(share, member)
 
@@ -55,13 +55,13 @@ def _left_behind(sharing: Sharing, share: Share, retries: Retries, member: Membe
 class Consumer(Closing):
     """A consumer of a group; made by ``store.consumer``, closed by ``with`` or :meth:`close`.
 
-    ``for message in consumer`` yields what is there and ends at the head as of its start;
-    ``for message in consumer.follow()`` waits for more, and so does ``async for message in
-    consumer``. All of them go on after the last message taken. What was taken and not committed
-    comes again, to this group's next consumer.
+    ``for message in consumer`` ends at the heads of the queues at its start; ``for message in
+    consumer.follow()`` and ``async for message in consumer`` wait for more. Each of them continues
+    after the last message taken. Messages taken but not committed come again, to the group's next
+    consumer.
 
-    A consumer is for one thread at a time: :meth:`commit` covers whatever it has handed out, to
-    whichever thread.  Threads that share the work of a group have a consumer each.
+    A consumer is for one thread at a time: :meth:`commit` covers every message that it has handed
+    out, to any thread.  Threads that share the work of a group have a consumer each.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Consumer(Closing):
     orderly : bool
     closed : bool
     queues : tuple of int
-        The ids of the queues that are its own at present.
+        Ids of the queues currently assigned to it.
 
     Notes
     -----
@@ -109,8 +109,8 @@ class Consumer(Closing):
         self._taken: dict[int, int] = {}  # the offset after the last message taken, by queue
         self._retried = False  # messages of the retry topic were taken
         self._looked = time.monotonic()
-        self._one_by_one = False  # the offsets in this queue are not those of its messages
-        self._in_row = 0  # taken of such a queue in its turn
+        self._one_by_one = False  # queue offsets may differ from the messages' own
+        self._in_row = 0  # messages taken in a row from such a queue
         self._member = Member(pinned)
         self._sharing = state.sharing
         queue_ids = self._queue_ids()
@@ -125,7 +125,7 @@ class Consumer(Closing):
         try:
             with self._lock:
                 self._sharing.is_made_again(self.topic)
-                self._rebalance()  # "last" is what is the last now
+                self._rebalance()  # fixes where "last" is
         except BaseException:
             self.close()
             raise
@@ -134,11 +134,11 @@ class Consumer(Closing):
         return f"<rmqstore.Consumer {self.topic!r} group={self.group!r}{' closed' * self.closed}>"
 
     def close(self) -> None:
-        """Leave the group; what was taken and not committed comes again.
+        """Leave the group; messages taken but not committed come again.
 
-        Whoever waits in :meth:`follow` ends. Closing again does nothing.
+        Iterators of :meth:`follow` end. Closing again does nothing.
         """
-        if not self._state.ownership.is_here():  # locks may be held by threads that are not there
+        if not self._state.ownership.is_here():  # forked: threads of the parent may hold locks
             self.closed = True
             self._left.detach()
             return
@@ -175,7 +175,7 @@ class Consumer(Closing):
         ``for message in consumer.follow()`` waits in the calling thread, without the GIL, and
         ``async for message in consumer.follow()`` blocks neither the loop nor a thread. Both end
         when the consumer is closed. In a store opened for writing they wake as soon as a message
-        is there; in mode ``"r"`` they look every 100 ms.
+        arrives; in mode ``"r"`` they look every 100 ms.
 
         Returns
         -------
@@ -185,7 +185,7 @@ class Consumer(Closing):
         Raises
         ------
         StoreClosedError, StoreFailedError
-            From the iteration, where the store ends first.
+            From the iteration, if the store is closed or fails first.
 
         Notes
         -----
@@ -197,7 +197,7 @@ class Consumer(Closing):
 
     @property
     def queues(self) -> tuple[int, ...]:
-        """The ids of the queues that are its own at present."""
+        """Ids of the queues currently assigned to it."""
         self._state.ownership.check_here()
         self._sharing.clear()
         return tuple(self._sharing.owned(self._share, self._member)[2])
@@ -207,8 +207,8 @@ class Consumer(Closing):
     ) -> _core.Message | None:
         """Return the next message, ``None`` if there is none now.
 
-        ``heads`` and ``retries``: where the queues end, noted when they are read first; without
-        them wherever they end by then.
+        ``heads`` and ``retries``: ends of the queues, noted at the first read, at which reading
+        stops; ``None``: their current ends.
         """
         self._state.ownership.check_here()
         with self._lock:
@@ -234,7 +234,7 @@ class Consumer(Closing):
             return self._take(heads, retries) if self._share.epoch != self._epoch else None
 
     def _take_next(self) -> _core.Message | None:
-        """Return the next message there is, ``None`` without one or once it is closed."""
+        """Return the next message, ``None`` if there is none or the consumer is closed."""
         with self._lock:
             return None if self.closed else self._take(None, None)
 
@@ -243,7 +243,7 @@ class Consumer(Closing):
             raise StoreClosedError(f"{self!r}: it is closed")
 
     def _is_used_up(self, place: int) -> bool:
-        """Whether a place has had its turn: the messages read of it at once are taken."""
+        """Whether a queue has had its turn: all messages of its last read are taken."""
         if place == _RETRIES:
             return not self._retries.has_waiting(self.topic)
         if self._one_by_one:
@@ -282,7 +282,7 @@ class Consumer(Closing):
             if not self._sharing.hold(self._share, queue_id, self._member):
                 return None
             if (shared.resume or 0) < reading.buffer[0][0]:
-                break  # else its holder before has committed more meanwhile
+                break  # else the previous holder has committed past it
         after, message = reading.buffer.popleft()
         self._taken[queue_id] = after
         return message
@@ -310,15 +310,15 @@ class Consumer(Closing):
                 return False
             if got.status is GetStatus.FOUND:
                 if not self._one_by_one and any(m.topic != self.topic for m in got.messages):
-                    self._one_by_one = True  # several queues name them, and this is not theirs
+                    self._one_by_one = True  # records of other topics, by multi-dispatch
                     continue
                 if self._one_by_one and got.messages[0].topic == self._retries.topic:
-                    reading.next = got.next_offset  # it comes as a retry
+                    reading.next = got.next_offset  # taken as a retry
                     self._taken[queue_id] = reading.next
                     continue
                 for message in got.messages:
                     reading.buffer.append((message.queue_offset + 1, message))
-                # Nothing that passes is between the last one and what was looked at last.
+                # No message between the last one and ``next_offset`` passes the filter.
                 reading.buffer[-1] = (got.next_offset, reading.buffer[-1][1])
                 reading.next = got.next_offset
                 return True
@@ -330,12 +330,12 @@ class Consumer(Closing):
             if got.status is GetStatus.OFFSET_TOO_SMALL:
                 self._note_removed(queue_id, reading.next, got.min_offset)
             reading.next = got.next_offset
-            self._taken[queue_id] = reading.next  # nothing up to there is for this consumer
+            self._taken[queue_id] = reading.next  # no message below passes the filter
         return False
 
     def _note_removed(self, queue_id: int, offset: int, first: int) -> None:
         if self._raises:
-            self._reading[queue_id].next = first  # whoever asks again goes on there
+            self._reading[queue_id].next = first  # the next call continues there
             raise MessagesRemovedError(self.topic, queue_id, offset, first)
         gone = f"{offset} to {first - 1} of {self.topic}/{queue_id}"
         log_warning("group %s: messages %s are gone, retention removed them", self.group, gone)
@@ -353,15 +353,15 @@ class Consumer(Closing):
             self._look_for_queues()
 
     def _look_for_queues(self) -> None:
-        """Share new queues."""
+        """Find new queues of the topic, and divide them."""
         self._looked = time.monotonic()
         self._sharing.is_made_again(self.topic)
         self._sharing.divide(self._share, self._queue_ids())
 
     def _rebalance(self) -> None:
-        """Take up the queues that are now its own, release the others."""
+        """Take up newly assigned queues, release the others."""
         epoch, generation, owned = self._sharing.owned(self._share, self._member)
-        if generation != self._generation:  # all of it is of a topic that was deleted
+        if generation != self._generation:  # state of a deleted topic
             self._reading.clear()
             self._taken.clear()
             self._generation = generation
@@ -372,7 +372,7 @@ class Consumer(Closing):
             if at is None:
                 at = self._sharing.begin(self._share, generation, queue_id, self._first(queue_id))
             self._reading[queue_id] = _Reading(at)
-            self._taken.pop(queue_id, None)  # taken before it went to another
+            self._taken.pop(queue_id, None)  # from before another consumer had it
         self._order = sorted(self._reading)
         if self.topic != self._retries.topic:
             self._order.append(_RETRIES)
@@ -383,27 +383,27 @@ class Consumer(Closing):
         return self._core.bounds(self.topic, queue_id) or (0, 0)
 
     def _restart(self, queue_id: int, reading: _Reading, low: int, high: int) -> None:
-        """Restart a queue that ends below where it was read.
+        """Restart a queue that now ends below the reading position.
 
-        Its topic was deleted; or, of a reader, its owner has lost the end with the power.
+        Its topic was deleted, or, in a reader, the owner lost the end in a power failure.
         """
         reading.next = high if self._core.mode == "r" else low
         self._sharing.restart(self._share, queue_id, reading.next)
         self._taken.pop(queue_id, None)
 
     def _first(self, queue_id: int) -> int:
-        """Return where a queue begins that no consumer of the group has at present."""
+        """Return the first offset for a queue that no consumer of the group has."""
         low, high = self._bounds_of(queue_id)
         if self._start == "first":
             return low
         if self._start == "last":
-            return low if self._epoch >= 0 else high  # a queue made since is new
+            return low if self._epoch >= 0 else high  # created since: all of it is new
         if isinstance(self._start, int):
             return self._core.first_after(self.topic, queue_id, self._start - 1, None)
         offset = self._state.progress.get(self.topic, self.group).get(queue_id)
         return low if offset is None else min(max(offset, 0), high)
 
-    # Give back
+    # Commit and retry
 
     def commit(self, *, sync: bool = False) -> None:
         """Commit, for each queue, the offset after the last message taken.
@@ -411,8 +411,8 @@ class Consumer(Closing):
         Parameters
         ----------
         sync : bool, optional
-            Return once that is on the disk, and the log up to there; else it is within 5 s, and
-            when the store is closed.
+            Return once the offsets, and the log up to them, are on the disk. By default they are
+            written within 5 s, and when the store is closed.
 
         Raises
         ------
@@ -421,14 +421,14 @@ class Consumer(Closing):
         OSError
             With ``sync``: the file cannot be written.
         StoreClosedError
-            The consumer was closed before: what it had taken and not committed comes again.
+            The consumer is closed: messages taken but not committed come again.
         StoreFailedError, ForkedStoreError
             The store is not open for writing here.
 
         Notes
         -----
-        For a queue that is another consumer's by now it counts as well, but does not take the
-        group back.
+        The offset of a queue that has since gone to another consumer counts too, but never moves
+        the group back.
         Source: ``broker/offset/ConsumerOffsetManager.java commitOffset``.
         """
         progress = self._state.progress
@@ -457,16 +457,15 @@ class Consumer(Closing):
         """Give a message back, to be tried again later, or as a dead letter.
 
         It is stored once more: for ``%RETRY%<group>``, which the group's consumers read under
-        the original topic, after a delay of level 3 plus the times it was tried again; or, when
-        it was tried again ``retry_max`` times, in ``%DLQ%<group>``, queue 0. Commit it as any
-        other.
+        the original topic, after a delay of level 3 plus the number of its retries; after
+        ``retry_max`` retries in ``%DLQ%<group>``, queue 0, instead. Commit it as any other.
 
         Parameters
         ----------
         message : Message
-            That was taken.
+            A message taken before.
         delay_level : int, optional
-            Another level of delay; below 0 it becomes a dead letter at once.
+            Another delay level; below 0 the message becomes a dead letter at once.
 
         Returns
         -------
@@ -478,8 +477,8 @@ class Consumer(Closing):
         StoreError
             The group has no retry queue, by its entry in ``subscriptionGroup.json``.
         PutError, StoreFailedError, TypeError
-            As ``put``, but limits of the settings do not count: ``MessageIllegalError`` if the
-            record has no room for what a retry adds. It must not be committed then.
+            As ``put``, but configured limits do not apply: ``MessageIllegalError`` if the record
+            has no room for the properties of a retry. Do not commit the message then.
         ReadOnlyStoreError, StoreClosedError, ForkedStoreError
             The store is not open for writing here.
 

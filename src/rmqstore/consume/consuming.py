@@ -44,39 +44,39 @@ class Consumers:
         orderly: bool = False,
         on_removed: Literal["skip", "raise"] = "skip",
     ) -> Consumer:
-        """Return a consumer: the messages of a topic for a group, from where it has come.
+        """Open a consumer of a topic for a group, from the group's committed offsets on.
 
-        Consumers of one group on one topic share its queues, as far as they are of this store
-        object: evenly, and again when one comes or goes. A queue that goes to another goes on from
-        its committed offset, so that what the first one has taken and not committed comes again.
+        Consumers of one group on one topic, in this store object, share its queues evenly; these
+        are divided anew when one joins or leaves. A queue that moves to another consumer continues
+        at its committed offset: messages that the first one took but did not commit come again.
 
         Parameters
         ----------
         topic : str
         group : str
-            1 to 120 of ``[%|a-zA-Z0-9_-]``; made if there is none, as a broker does.
+            1 to 120 of ``[%|a-zA-Z0-9_-]``; created if missing, as a broker does.
         tags : str, optional
-            ``"TagA || TagB"``. Retried messages come whatever their tags.
+            ``"TagA || TagB"``. Retries come regardless of their tags.
         sql : str, optional
-            A filter over the properties.
+            SQL92 filter over the properties.
         start : str, int or datetime, optional
-            ``"group"``: where the group has come to; a new one begins at the first message. Or
-            ``"first"``, ``"last"``: behind the last message, or a point in time: from the first
-            message stored then. Retried messages always come from where the group has come to.
+            ``"group"``: at the committed offset; a new group begins at the first message.
+            ``"first"``: at the first message; ``"last"``: behind the last one. A point in time: at
+            the first message stored then. Retries always begin at the committed offset.
         queues : iterable of int, optional
-            Read these queues, whoever else comes; by default the share of them.
+            Read these queues, whoever else joins; by default its share of the queues.
         orderly : bool, optional
-            Messages of a queue that was taken go to nobody else, nor to another thread, until
-            they are committed, or the consumer is closed.
+            A queue with messages taken but not committed is read by no other consumer or thread
+            until they are committed, or the consumer is closed.
         on_removed : str, optional
-            Where retention has removed messages that were yet to come: ``"skip"`` goes on at the
-            first one that exists, with a warning in the log; ``"raise"`` raises
-            ``MessagesRemovedError`` from the iteration, and the next one goes on there.
+            If retention has removed unread messages: ``"skip"`` continues at the first one that
+            exists, with a warning in the log; ``"raise"`` raises ``MessagesRemovedError`` from the
+            iteration, and the next one continues there.
 
         Returns
         -------
         Consumer
-            To be closed, best by ``with``.
+            Close it, preferably with ``with``.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class Consumers:
         ConsumeDisabledError
             The group may not consume, by its entry in ``subscriptionGroup.json``.
         FilterError
-            ``tags`` or ``sql`` is no such expression.
+            ``tags`` or ``sql`` is not a valid expression.
         TypeError, ValueError
             An argument has a wrong type or value, or a queue is pinned by another consumer; the
             topic's name contains ``@``, so that no offset of it can be written.
@@ -146,7 +146,7 @@ class Consumers:
 
 
 def _beginning(start: TimeLike) -> str | int:
-    """Return one of the three words, or a point in time in ms."""
+    """Return one of the three words, or a time in milliseconds."""
     if isinstance(start, str):
         if start in ("group", "first", "last"):
             return start

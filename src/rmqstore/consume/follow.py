@@ -1,7 +1,7 @@
 """Waiting for messages, in a thread or in asyncio, which is imported on first use.
 
-In a store opened for writing the dispatch writes to an eventfd once it has come further than what
-was looked at, without the GIL; so do the group's other consumers when queues change hands.
+In a store opened for writing, dispatch writes to an eventfd, without the GIL, once it is past the
+position looked at; so do the group's other consumers when queues change hands.
 
 Source: ``client/impl/consumer/PullMessageService.java``,
 ``broker/longpolling/PullRequestHoldService.java``.
@@ -33,7 +33,7 @@ _FAIR = 64  # messages in a row until other tasks of the loop may run
 
 
 class Follower:
-    """The messages of a consumer as they come; for one thread or one task."""
+    """Iterator over a consumer's messages as they arrive; for one thread or one task."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Follower:
         self._take = take  # the next message of the consumer, None if there is none now
         self._is_closed = is_closed  # whether the consumer is
         self._polls = state.core.mode == "r"
-        self._lock = CallLock()  # guards the descriptor from a ring after its close
+        self._lock = CallLock()  # keeps a ring from a closed descriptor
         self._wakeup: LogWakeup | None = None
         # Unlike an event, it can be filled by a signal handler that interrupts its own wait.
         self._rung: SimpleQueue[None] = SimpleQueue()
@@ -71,8 +71,8 @@ class Follower:
         raise StopIteration
 
     async def __anext__(self) -> Message:
-        """As ``next``, without blocking the loop."""
-        await self._let_others()  # before one is taken: a call that is cancelled loses none
+        """Return the next message, without blocking the loop."""
+        await self._let_others()  # before taking one: a cancelled call loses none
         while not self._is_closed():
             message = self._look()
             if message is not None:
@@ -96,7 +96,7 @@ class Follower:
                 self._wakeup = None
 
     def _look(self) -> Message | None:
-        """Return a message; if there is none, sleeping ends with the next one."""
+        """Return a message; if there is none, the next one ends ``_sleep``."""
         self._ownership.check_here()
         if self._polls:
             with suppress(Empty):

@@ -51,13 +51,13 @@ class Group:
     ----------
     name : str
     topics : tuple of str
-        Topics that it has offsets for, in order; its retry topic is among them once it was read.
+        Topics for which it has offsets, in order; its retry topic too, once that was read.
     retry_max : int
-        How often a message is tried again before it is a dead letter.
+        Retries of a message before it becomes a dead letter.
     consume_enable : bool
         Whether the group may consume.
     consume_broadcast_enable : bool
-        Whether it may with each consumer getting every message; a broker's flag.
+        Whether it may with every message going to each consumer; a broker's flag.
 
     Notes
     -----
@@ -79,7 +79,7 @@ class GroupRegistry:
     """
 
     def __init__(self, core: Core, ownership: Ownership) -> None:
-        # If set, the file is another's: read again when it has changed, and a torn one is no error.
+        # If set, another process owns the file: read when it changes; a torn one is no error.
         self._reading = core.mode == "r"
         self._ownership = ownership
         self.lock = CallLock(again=True)
@@ -98,7 +98,7 @@ class GroupRegistry:
             self._was_read = True
         except StoreCorruptError as error:
             if not self._reading or not self._was_read:
-                raise  # an unreadable file is no empty one
+                raise  # an unreadable file must not count as empty
             log_warning("%s", error)
 
     def _current(self) -> GroupTable:
@@ -117,7 +117,7 @@ class GroupRegistry:
         return iter(self._current())
 
     def json_of(self, table: object) -> dict[str, Any]:
-        """Return the JSON of the file around the entries in whichever form."""
+        """Return the JSON of the file with ``table`` in place of the entries."""
         return self._table.json_of(table)
 
     def __len__(self) -> int:
@@ -146,7 +146,7 @@ class GroupRegistry:
                 self._table.remove(name)
 
     def save(self) -> None:
-        """Write the file, without the lock: others go on; if that fails, the entries stay."""
+        """Write the file, without the lock, so as to block nobody; on failure the entries stay."""
         try:
             self._table.save()
         except SyncError as error:
@@ -223,16 +223,16 @@ class Groups:
         return MappingProxyType(self._progress.all())
 
     def create_group(self, name: str, *, retry_max: int = RETRY_MAX) -> Group:
-        """Create a consumer group, or change how often it tries a message again.
+        """Create a consumer group, or change its number of retries.
 
-        A group that is not there is made by its first consumer as well.
+        The first consumer of a missing group creates it as well.
 
         Parameters
         ----------
         name : str
             1 to 120 of ``[%|a-zA-Z0-9_-]``.
         retry_max : int, optional
-            Tries after the first one, 0 or more; a message that fails once more is a dead letter.
+            Retries of a message, 0 or more; one that fails again becomes a dead letter.
 
         Returns
         -------
@@ -271,14 +271,14 @@ class Groups:
         ----------
         name : str
         offsets : bool, optional
-            Remove its offsets in all topics as well: it would begin anew.
+            Remove its offsets in all topics as well: the group would begin anew.
 
         Raises
         ------
         GroupNotFoundError
             There is no such group; also a ``KeyError``.
         TypeError
-            ``name`` is no str.
+            ``name`` is not a str.
         StoreError
             A consumer of the group is open.
         ReadOnlyStoreError, StoreClosedError, ForkedStoreError
@@ -308,14 +308,14 @@ class Groups:
     def lag(self, group: str | None = None, topic: str | None = None) -> list[Lag]:
         """Return the lag of groups, in each queue of the topics that they consume.
 
-        A group consumes the topics that it has committed an offset in: of their other queues that
-        have messages, nothing is consumed yet.
+        A group consumes the topics in which it has committed an offset; their other queues with
+        messages count as not consumed yet.
 
         Parameters
         ----------
         group, topic : str, optional
-            Only this group, only this topic; also a group on the disk whose name no new one may
-            have.
+            Only this group, only this topic; ``group`` may be one on the disk whose name is not
+            valid for new groups.
 
         Returns
         -------
@@ -325,10 +325,10 @@ class Groups:
         Raises
         ------
         TypeError, ValueError
-            ``group`` is no valid name, and there is none of it.
+            ``group`` is not a valid name, and no such group exists.
         StoreCorruptError
             A record that the time behind is read from does not check; or ``consumerOffset.json``
-            and its ``.bak`` are torn, and were so from the start.
+            and its ``.bak`` are torn, and have been since opening.
         OSError
             A file cannot be read.
         StoreClosedError, ForkedStoreError
@@ -336,8 +336,8 @@ class Groups:
 
         Notes
         -----
-        Units are read, 20 bytes a message, and two records a queue. In every mode, also beside a
-        live owner.
+        Reads units, 20 bytes a message, and two records a queue, in every mode, also beside a live
+        owner.
         Source: ``tools/command/consumer/ConsumerProgressSubCommand.java``.
         """
         from rmqstore.consume.lag import lag_of, with_uncommitted

@@ -27,10 +27,10 @@ __all__ = ["Lag", "bounds_by_topic", "lag_of", "time_of_one", "with_uncommitted"
 
 _UNIT = struct.Struct(">qiq")
 _FEW = 1024  # units that are added up faster than NumPy is imported
-_PIECE = 1 << 20  # units that are in memory at a time
-_TRIES = 3  # while another process removes files
-_LISTED_SECONDS = 0.1  # as often a reader lists them
-_DAMAGED = 1000  # messages, or units of lost ones, that are passed over for a time, at most
+_PIECE = 1 << 20  # units in memory at a time
+_TRIES = 3  # attempts, while another process removes files
+_LISTED_SECONDS = 0.1  # how often a reader lists files
+_DAMAGED = 1000  # damaged or lost messages skipped in search of a time, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +42,16 @@ class Lag:
     group, topic : str
     queue_id : int
     committed : int
-        Queue offset that the group takes next, as it was committed; 0 where nothing was yet.
+        Committed offset, the next that the group takes; 0 without one.
     min_offset, max_offset : int
-        First queue offset that exists, and the one after the last.
+        First queue offset that exists, and the offset after the last.
     messages : int
-        From the committed one, or the first that exists, to the last.
+        Messages from the committed offset, or the first that exists, to the last.
     bytes : int
-        Of their records; a lost one, which recovery filled, has none.
+        Bytes of their records; a lost one, which recovery filled, has none.
     behind : timedelta
-        Between the store times of the queue's newest record and of the first one not consumed; 0
-        when there is none. Damaged and lost ones are passed over.
+        Time from the store of the first record not consumed to that of the newest; 0 without
+        one. Damaged and lost records are skipped.
     """
 
     group: str
@@ -71,10 +71,10 @@ def with_uncommitted(
     registry: TopicRegistry,
     most: int | None = None,
 ) -> Offsets:
-    """Return offsets with 0 for the queues of the same topics without a committed one.
+    """Return the offsets, with 0 added for queues of the same topics without one.
 
-    Of queues that exist and that the topic's entry lets consumers read: a group consumes all of
-    them. ``queues`` has the existing ids by topic; ``most`` limits the queues that are added.
+    Only existing queues that the topic's entry lets consumers read: a group consumes all of these.
+    ``queues`` has the existing ids by topic; ``most`` limits the queues added.
     """
     found = {names: dict(committed) for names, committed in offsets.items()}
     added = 0
@@ -101,7 +101,7 @@ def lag_of(
 ) -> list[Lag]:
     """Return the lag in each queue with an offset, in order, of ``group`` and ``topic`` only.
 
-    With ``sizes``, ``bytes`` are added up, which reads all units that are behind; else they are 0.
+    With ``sizes``, add up ``bytes``, which reads all units behind; else they are 0.
     """
     wanted = [
         (of_group, of_topic, queue_id, committed)

@@ -1,9 +1,9 @@
 """Progress of the consumer groups in each queue: one table a store, and its file.
 
 The file is the broker's own ``consumerOffset.json``, or ``lmqConsumerOffset.json`` with light
-queues enabled.  An offset is never on the disk before the messages that it has passed: the log is
-forced there first, as its end may be lost with the power, and new messages would take the lost
-ones' offsets.
+queues enabled.  An offset is never on the disk before the messages below it: the log is synced
+first, as its end may be lost in a power failure, and new messages would take the lost ones'
+offsets.
 
 Source: ``broker/offset/ConsumerOffsetManager.java``, ``LmqConsumerOffsetManager.java``,
 ``broker/BrokerController.java``.
@@ -51,12 +51,12 @@ class GroupProgress(Service):
         self._ownership = ownership
         self._housekeeper = housekeeper
         self._root = core.path
-        # If set, the file is another's: read again when it has changed, and a torn one is no error.
+        # If set, another process owns the file: read when it changes; a torn one is no error.
         self._reading = core.mode == "r"
         self._light_queues = light_queues
         self._lock = CallLock()
-        self._saving = CallLock()  # taken before the other one
-        self._changes = 0  # made, and how many of them are in the file
+        self._saving = CallLock()  # taken before ``_lock``
+        self._changes = 0  # made, and how many of these are saved
         self._saved = 0
         self._at_once = False
         self._is_kept = False  # the file is written every few seconds
@@ -64,7 +64,7 @@ class GroupProgress(Service):
         self._was_read = False
         self._name = ""
         self._table = OffsetTable(self._root, paths.CONSUMER_OFFSET_JSON)
-        self._count = 0  # of the writer
+        self._count = 0  # 0 in a reader
 
     def read_files(self) -> None:
         """Read the file of a store open for writing."""
@@ -74,10 +74,10 @@ class GroupProgress(Service):
         self._count = sum(map(len, self._table.offsets.values()))
 
     def stop(self) -> None:
-        """Write the file for the last time, with what the others have committed as they stopped."""
+        """Write the file a last time, with the offsets that others committed as they stopped."""
         if self._reading:
             return
-        self._at_once = True  # nobody will do so later
+        self._at_once = True  # no later save
         try:
             self.save()
         except StoreFailedError:
@@ -103,7 +103,7 @@ class GroupProgress(Service):
     def _written(self, name: str) -> int:
         """Return when a file was last written, -1 if it is missing."""
         latest = -1
-        for file in (name, name + ".bak"):  # a broker that writes it has only this one, briefly
+        for file in (name, name + ".bak"):  # a broker, as it writes, has only the second
             try:
                 latest = max(latest, Path(self._root, paths.CONFIG, file).stat().st_mtime_ns)
             except OSError:
@@ -111,7 +111,7 @@ class GroupProgress(Service):
         return latest
 
     def _load(self) -> OffsetTable:
-        """Read the file; the other one of the two if that is the only one."""
+        """Read the file, or the other of the two if only that exists."""
         table = OffsetTable.load(self._root, self._name)
         if table.file.loaded_from is None:
             light = self._name == paths.LMQ_CONSUMER_OFFSET_JSON
@@ -133,7 +133,7 @@ class GroupProgress(Service):
             self._was_read = True
         except StoreCorruptError as error:
             if not self._was_read:
-                raise  # an unreadable file is no empty one
+                raise  # an unreadable file must not count as empty
             log_warning("%s", error)
 
     def _offsets(self) -> Offsets:
@@ -153,7 +153,7 @@ class GroupProgress(Service):
             return sorted(group for name, group in self._offsets() if name == topic)
 
     def names(self) -> list[tuple[str, str]]:
-        """Return topic and group of all that have offsets, in no order."""
+        """Return the pairs of topic and group with offsets, in no order."""
         with self._lock:
             return list(self._offsets())
 
@@ -169,7 +169,7 @@ class GroupProgress(Service):
 
     @property
     def count(self) -> int:
-        """Number of offsets of all groups in all queues; not of another's file."""
+        """Number of offsets of all groups in all queues; 0 in a reader."""
         return self._count
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
@@ -217,7 +217,7 @@ class GroupProgress(Service):
                     del self._table.offsets[topic, group]
 
     def settle(self) -> None:
-        """Lower offsets beyond their queue's end, which was lost and is written anew."""
+        """Lower offsets beyond their queue's end: new messages will take the lost offsets."""
         with self._lock:
             for (topic, group), queues in self._table.offsets.items():
                 if not paths.is_stored_topic_name(topic):
@@ -233,7 +233,7 @@ class GroupProgress(Service):
                         )  # fmt: skip
 
     def save(self) -> bool:
-        """Write the file if something has changed since; return whether it was written.
+        """Write the file if offsets have changed since; return whether it was written.
 
         ``StoreFailedError``: a sync failed, now or before. ``OSError``: the file cannot be written,
         and is unchanged; the next call tries again.
@@ -245,7 +245,7 @@ class GroupProgress(Service):
                 made = self._changes
                 if self._saved == made:
                     return False
-                offsets = self._table.offsets.copy()  # commits wait for no more than that
+                offsets = self._table.offsets.copy()  # commits wait only for this copy
             written = self._table.to_json(offsets)
             try:
                 self._core.flush_log()

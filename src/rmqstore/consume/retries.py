@@ -1,9 +1,9 @@
-"""The retry topic of a group, whose messages go to the consumers of their original topics.
+"""Retry topic of a group, whose messages go to the consumers of their original topics.
 
-A group has one retry topic for all topics that it reads, and one offset in each of its queues: the
-first message there that is not done.  A message of a topic without readers at present stays, so
-that no consumer of another topic passes it; once many behind it are done, it is moved to the end.
-So does one whose record is damaged, which is then passed over for good, as it cannot be moved.
+A group has one retry topic for all topics that it reads, and one offset in each of its queues: of
+the first message that is not done.  A message whose topic has no readers at present holds this
+offset, so that no consumer of another topic passes it; once many behind it are done, it is moved to
+the end.  A damaged record holds it too, and is then skipped for good, as it cannot be moved.
 
 Source: ``client/impl/consumer/ProcessQueue.java``, ``DefaultMQPushConsumerImpl.java
 resetRetryAndNamespace``.
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["Retries"]
 
 _BATCH = 32
-_WAITING_MOST = 256  # messages of a topic that are kept for its consumers
-_PASSED_MOST = 256  # messages that are done and come again, if the group begins where it is
+_WAITING_MOST = 256  # messages kept for the consumers of a topic
+_PASSED_MOST = 256  # messages done above the committed offset: they come again after a restart
 _MOVED_MOST = 32  # messages that a commit moves to the end
 
 
@@ -56,7 +56,7 @@ def _topics_of(message: Message) -> tuple[str, ...]:
 
 
 def _store_again(core: Core, topic: str, queue_id: int, message: Message) -> None:
-    """Store a message of a retry topic once more, as it is; the log is not waited for."""
+    """Store a message of a retry topic again, unchanged, without waiting for the disk."""
     put_again(
         core,
         Place(topic, queue_id),
@@ -68,24 +68,24 @@ def _store_again(core: Core, topic: str, queue_id: int, message: Message) -> Non
 
 @dataclass
 class _RetryQueue:
-    """A queue of the retry topic.  Each offset below ``next`` is in one of the three, or done."""
+    """A queue of the retry topic; an offset below ``next`` not in ``out`` or ``held`` is done."""
 
     next: int  # offset to be read
     base: int  # offset that is committed
     out: dict[int, tuple[tuple[str, ...], Member | None]] = field(
         default_factory=dict
-    )  # topics, and who has taken it; None: it is kept
+    )  # topics, and the taker; None: it is kept
     done: set[int] = field(default_factory=set)  # above ``base``
-    held: list[int] = field(default_factory=list)  # to be read once more, ascending
+    held: list[int] = field(default_factory=list)  # to be read again, ascending
     held_topics: set[str] = field(default_factory=set)
 
     def hold(self, offset: int, topics: Iterable[str]) -> None:
-        """Leave a message where it is, to be read once more."""
+        """Leave a message where it is, to be read again."""
         bisect.insort(self.held, offset)
         self.held_topics.update(topics)
 
     def rewind(self) -> None:
-        """Read again the messages left."""
+        """Go back, to read the held messages again."""
         self.next = min(self.next, self.held[0])
         self.held.clear()
         self.held_topics.clear()
@@ -99,7 +99,7 @@ class _RetryQueue:
 
 
 class Retries:
-    """Reading of a group's retry topic, shared by all its consumers of a store object."""
+    """Reader of a group's retry topic, shared by its consumers in a store object."""
 
     def __init__(
         self,
@@ -116,13 +116,13 @@ class Retries:
         self._group = group
         self._is_read = is_read  # whether the group reads a topic at present
         self._lock = CallLock()
-        self._gone: deque[Member] = deque()  # of consumers that nobody closed
+        self._gone: deque[Member] = deque()  # of unclosed consumers
         self._queues: dict[int, _RetryQueue] = {}
-        self._damaged: set[str] = set()  # as logged
+        self._damaged: set[str] = set()  # errors already logged
         self._waiting: defaultdict[str, deque[tuple[int, int, Message]]] = defaultdict(deque)
 
     def heads(self) -> dict[int, int]:
-        """Return the present end of each queue."""
+        """Return the current end of each queue."""
         entry = self._topics.get(self.topic)
         ids = range(entry.read_queue_nums if entry is not None else 1)
         bounds = {queue_id: self._core.bounds(self.topic, queue_id) for queue_id in ids}
@@ -136,7 +136,7 @@ class Retries:
         *,
         orderly: bool,
     ) -> Message | None:
-        """Return the next message of a topic, shown under it, and note who has it."""
+        """Return the next message of a topic, under its name, and note its taker."""
         with self._lock:
             while self._gone:
                 self._give_back(self._gone.popleft())
@@ -156,12 +156,12 @@ class Retries:
             return message
 
     def has_waiting(self, topic: str) -> bool:
-        """Whether messages of a topic were read and not taken."""
+        """Whether messages of a topic were read but not taken."""
         with self._lock:
             return bool(self._waiting[topic])
 
     def _read(self, topic: str) -> None:
-        """Read until there is a message of the topic, or nothing more."""
+        """Read until a message of the topic is found, or the end."""
         for queue_id, head in self.heads().items():
             if queue_id not in self._queues:
                 begin = self._progress.get(self.topic, self._group).get(queue_id)
@@ -191,11 +191,11 @@ class Retries:
     def _get(
         self, queue: _RetryQueue, queue_id: int, head: int, most: int = _BATCH
     ) -> GetResult | None:
-        """Read on; None where the next message is damaged, which is left where it is."""
+        """Read the next messages; ``None`` if the first is damaged, which is then held."""
         try:
             return self._core.get(self.topic, queue_id, queue.next, most)
         except StoreCorruptError as error:
-            if most > 1:  # it throws away the good ones before it
+            if most > 1:  # it hides good messages before the damage
                 return self._get(queue, queue_id, head, 1)
             if queue.next >= head:
                 raise
@@ -215,7 +215,7 @@ class Retries:
         offset = message.queue_offset
         if offset in queue.out or offset in queue.done:
             return
-        topics = _topics_of(message) or (wanted,)  # without one it is as good as another's
+        topics = _topics_of(message) or (wanted,)  # without a topic: to the first reader
         reader = next((topic for topic in topics if topic == wanted or self._is_read(topic)), None)
         if reader is None or len(self._waiting[reader]) >= _WAITING_MOST:
             queue.hold(offset, topics)
@@ -224,7 +224,7 @@ class Retries:
         self._waiting[reader].append((queue_id, offset, self._core.renamed(message, topics[0])))
 
     def commit(self, member: Member, note: Callable[[int, int], object]) -> None:
-        """Count messages that a consumer has taken as done; ``note`` is called with new offsets."""
+        """Mark a consumer's messages as done; ``note`` is called with new offsets."""
         with self._lock:
             for queue_id, queue in self._queues.items():
                 mine = [offset for offset, (_, by) in queue.out.items() if by is member]
@@ -233,14 +233,14 @@ class Retries:
                 queue.done.update(mine)
                 if mine and queue.advance():
                     note(queue_id, queue.base)
-                # Each move is paid for by a message that is done, however many nobody reads.
+                # Never more moves than messages done, however many have no reader.
                 if mine and len(queue.done) > max(_PASSED_MOST, len(queue.held)):
                     self._move_unread(queue_id, queue)
                     if queue.advance():
                         note(queue_id, queue.base)
 
     def _move_unread(self, queue_id: int, queue: _RetryQueue) -> None:
-        """Store again, at the end, the first messages that nobody reads: they hold the others up.
+        """Store the first messages without a reader again, at the end: they hold the offset.
 
         The offset that passes them is on the disk after the log with their copies.
         """
@@ -278,13 +278,13 @@ class Retries:
             queue.done.add(offset)
 
     def forget(self) -> None:
-        """Begin anew: the retry topic was deleted."""
+        """Start over: the retry topic was deleted."""
         with self._lock:
             self._queues.clear()
             self._waiting.clear()
 
     def left_behind(self, member: Member) -> None:
-        """Give back soon: from the finalizer of a consumer, which may take no lock."""
+        """Give back later: for the finalizer of a consumer, which may take no lock."""
         self._gone.append(member)
 
     def _give_back(self, member: Member) -> None:
@@ -294,7 +294,7 @@ class Retries:
                 queue.hold(offset, queue.out.pop(offset)[0])
 
     def give_back(self, member: Member, topic: str) -> None:
-        """Leave to others the uncommitted messages of a consumer that has left."""
+        """Give back the uncommitted messages of a consumer that has left."""
         with self._lock:
             self._give_back(member)
             if not self._is_read(topic):

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["is_dead_letter", "missing_topics", "send_back"]
 
-_FIRST_LEVEL = 3  # of a message that is tried again for the first time
+_FIRST_LEVEL = 3  # delay of the first retry
 
 
 def is_dead_letter(
     message: Message, group: GroupConfig, delay_level: int | None, retry_max: int | None = None
 ) -> bool:
-    """Whether a message is not tried again; arguments as for ``send_back``."""
+    """Whether a message becomes a dead letter; arguments as for ``send_back``."""
     most = group.retry_max_times if retry_max is None else retry_max
     return message.reconsume_times >= most or (delay_level or 0) < 0
 
@@ -37,15 +37,15 @@ def send_back(
     topics: TopicRegistry,
     message: Message,
     group: GroupConfig,
-    delay_level: int | None,  # 0, None: 3 and the times it was tried again; below 0: a dead letter
+    delay_level: int | None,  # 0, None: 3 plus its earlier retries; below 0: a dead letter
     *,
     retry_max: int | None = None,  # the group's by default
-    topic_sys_flag: int = 0,  # of a retry topic that is made
+    topic_sys_flag: int = 0,  # of a retry topic created here
     wait: bool = True,  # with synchronous flush, until the message is on the disk
 ) -> PutResult:
-    """Store a message for its group once more, later; or as a dead letter.
+    """Store a message again, for a later retry by its group, or as a dead letter.
 
-    A ``delay_level`` above the highest is the highest.
+    A ``delay_level`` above the highest counts as the highest.
     """
     name = group.group_name
     if group.retry_queue_nums <= 0:  # a broker loses the message
@@ -88,7 +88,7 @@ def send_back(
 def missing_topics(
     topics: TopicRegistry, group: GroupConfig, *, dead: bool, topic_sys_flag: int
 ) -> list[TopicConfig]:
-    """Return the topics that a message given back by a group needs, and that are not there."""
+    """Return the missing topics that a retry or dead letter of a group needs."""
     name = group.group_name
     nums = group.retry_queue_nums
     retry = TopicConfig(paths.retry_topic(name), nums, nums, topic_sys_flag=topic_sys_flag)

@@ -1,8 +1,8 @@
-"""Shares of queues: which consumer of a group reads which, within one store object.
+"""Division of queues among the consumers of a group, within one store object.
 
-A *share* is a topic as one group reads it.  Its queues are divided among its members, evenly and
-in the order in which they came, as the real client does.  A queue that goes to another member goes
-on from where the group has committed it; an orderly one only once it is committed or given up.
+A *share* is one group's reading of one topic.  Its queues are divided evenly among its members, in
+the order in which they joined, as the real client does.  A queue that moves to another member
+continues at the committed offset; an orderly one only once its messages are committed or given up.
 
 Source: ``client/consumer/rebalance/AllocateMessageQueueAveragely.java``,
 ``client/impl/consumer/RebalanceImpl.java``, ``broker/client/rebalance/RebalanceLockManager.java``.
@@ -27,14 +27,14 @@ __all__ = ["Member", "Share", "SharedQueue", "Sharing", "allocate"]
 
 
 def allocate(queues: list[int], members: int, index: int) -> list[int]:
-    """Return the queues of one of so many members: a run of them, the first have one more."""
+    """Return the run of queues of member ``index``; the first members have one more."""
     size, more = divmod(len(queues), members)
     start = index * size + min(index, more)
     return queues[start : start + size + (index < more)]
 
 
 class Member:
-    """A consumer as the others see it; does not keep the consumer alive."""
+    """Membership of a consumer; does not keep the consumer alive."""
 
     def __init__(self, pinned: frozenset[int] | None) -> None:
         self.pinned = pinned
@@ -42,7 +42,7 @@ class Member:
         self._wakes: list[weakref.WeakMethod[Callable[[], object]]] = []
 
     def add_wake(self, wake: Callable[[], object]) -> None:
-        """Call this method when the share of the consumer may have changed; it is held weakly."""
+        """Add a method, held weakly, to call when the consumer's queues may have changed."""
         with self._lock:
             self._wakes = [known for known in self._wakes if known() is not None]
             self._wakes.append(weakref.WeakMethod(wake))
@@ -61,21 +61,21 @@ class SharedQueue:
     """A queue of a share; changed under the lock of all shares, read without it."""
 
     owner: Member | None = None  # its reader
-    # The orderly consumer, and its thread, that has taken messages that are not committed.
+    # Orderly consumer with uncommitted messages, and its thread.
     holder: tuple[Member, int] | None = None
-    resume: int | None = None  # where its next owner begins; None before the first one has begun
+    resume: int | None = None  # first offset of its next owner; None before the first one
 
 
 @dataclass
 class Share:
-    """A topic as one group reads it."""
+    """One group's reading of a topic."""
 
     topic: str
     group: str
     members: list[Member] = field(default_factory=list)
     queues: dict[int, SharedQueue] = field(default_factory=dict)
     epoch: int = 0  # increased when owners change
-    # Increased when the topic is deleted: offsets from before mean nothing any more.
+    # Increased when the topic is deleted: earlier offsets are void.
     generation: int = 0
 
 
@@ -87,7 +87,7 @@ class Sharing:
         self.lock = CallLock()
         self._shares: dict[tuple[str, str], Share] = {}
         self._deleted: dict[str, int] = {}  # in a reader, by topic: the log's end at its deletion
-        self._gone: deque[tuple[Share, Member]] = deque()  # of consumers that nobody closed
+        self._gone: deque[tuple[Share, Member]] = deque()  # of unclosed consumers
 
     def has_group(self, group: str) -> bool:
         """Whether a group has members."""
@@ -100,7 +100,7 @@ class Sharing:
         return (topic, group) in self._shares
 
     def join(self, topic: str, group: str, queue_ids: Iterable[int], member: Member) -> Share:
-        """Enter a member, and divide the queues anew; ``ValueError`` if another has pinned one."""
+        """Add a member and divide the queues anew; ``ValueError`` if another has pinned one."""
         with self.lock:
             self._clear()
             share = self._shares.get((topic, group)) or Share(topic, group)
@@ -122,11 +122,11 @@ class Sharing:
             self._clear()
 
     def left_behind(self, share: Share, member: Member) -> None:
-        """Remove a member soon: from the finalizer of its consumer, which may take no lock."""
+        """Remove a member later: for its consumer's finalizer, which may take no lock."""
         self._gone.append((share, member))
 
     def divide(self, share: Share, queue_ids: Iterable[int]) -> None:
-        """Divide the queues anew where members have gone or queues have come."""
+        """Divide the queues anew if members have left or queues are new."""
         with self.lock:
             self._clear()
             if not share.queues.keys() >= set(queue_ids):
@@ -150,9 +150,9 @@ class Sharing:
                     self._wake(share)
 
     def is_made_again(self, topic: str, messages: Sequence[Message] = ()) -> bool:
-        """Whether a reader's owner has deleted a topic since, whose queues then begin anew.
+        """Whether, in a reader, the owner has deleted a topic; if so, restart its queues.
 
-        Or whether messages are of before: the reader has not seen their queue go yet.
+        Also true for messages from before the deletion: the reader still sees their queue.
         """
         if not self._topics.lenient:
             return False
@@ -165,7 +165,7 @@ class Sharing:
         return bool(before != log_end or (messages and messages[0].physical_offset < log_end))
 
     def owned(self, share: Share, member: Member) -> tuple[int, int, dict[int, int | None]]:
-        """Return epoch and generation of the share, and where the member begins its queues."""
+        """Return epoch, generation, and the member's queues with their first offsets."""
         with self.lock:
             queues = {
                 queue_id: queue.resume
@@ -175,22 +175,22 @@ class Sharing:
             return share.epoch, share.generation, queues
 
     def begin(self, share: Share, generation: int, queue_id: int, offset: int) -> int:
-        """Return where a queue begins: here, unless another member has begun it meanwhile."""
+        """Return a queue's first offset: this one, unless another member has begun it."""
         with self.lock:
             queue = share.queues[queue_id]
             if share.generation != generation:
-                return offset  # it is asked for again
+                return offset  # the caller tries again
             if queue.resume is None:
                 queue.resume = offset
             return queue.resume
 
     def restart(self, share: Share, queue_id: int, offset: int) -> None:
-        """Restart a queue that no longer reaches its offset."""
+        """Restart at ``offset`` a queue that ends below the reading position."""
         with self.lock:
             share.queues[queue_id].resume = offset
 
     def hold(self, share: Share, queue_id: int, member: Member) -> bool:
-        """Take an orderly queue for the calling thread, unless another one has it."""
+        """Take an orderly queue for the calling thread; ``False`` if another holds it."""
         me = (member, threading.get_ident())
         with self.lock:
             queue = share.queues[queue_id]
@@ -209,9 +209,9 @@ class Sharing:
         *,
         generation: int,
     ) -> None:
-        """Move a queue forward and release it; ``note`` is called where it has moved.
+        """Move a queue forward and release it; ``note`` is called if it has moved.
 
-        An offset of another generation is of a message that is in no queue any more.
+        An offset of another generation is ignored: its message is in no queue any more.
         """
         with self.lock:
             if share.generation != generation:

@@ -1,4 +1,4 @@
-"""State that all consumers of a store object share.
+"""State shared by all consumers of a store object.
 
 Source: ``client/impl/factory/MQClientInstance.java``.
 """
@@ -20,7 +20,7 @@ __all__ = ["ConsumerState"]
 
 
 class ConsumerState:
-    """Queues shared out, retries, and the parts of the store that consumers use."""
+    """Shares, retries, and the parts of the store that consumers use."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ConsumerState:
         self.topics = topics
         self.progress = progress
         self.sharing = Sharing(topics)
-        self.joining = CallLock()  # of several consumers at once all have the same retries
+        self.joining = CallLock()  # so that consumers that join at once share retries
         self._entries = entries
         self._retries: WeakValueDictionary[str, Retries] = WeakValueDictionary()
 

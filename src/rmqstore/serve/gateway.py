@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Gateway"]
 
-_ASKED_TOPICS = 100_000  # made by requests
+_ASKED_TOPICS = 100_000  # limit of topics created by request
 
 
 class Gateway:
@@ -70,9 +70,9 @@ class Gateway:
         self.store = store
         self.settings = settings
         self.handlers: dict[int, Handler] = {}  # tests may add some
-        # Takes a request before it is handled, if it returns True: faults set by a test.
+        # Injects faults of a test: called before a request is handled; True takes it over.
         self.intercept: Callable[[Connection, Request], bool] | None = None
-        # By code, but for those handled by the core: see ``sends``.
+        # Requests by code; the core counts its own: see ``sends``.
         self.requests: Counter[int] = Counter()
         self.work = Work(loop)
         self.connections: Connections[Connection] = Connections(self.work, settings)
@@ -85,12 +85,12 @@ class Gateway:
         self.topics = ServedTopics(store, settings)
         self.nameserver = NameServer(store, settings, self.topics, self.pools)
         self.new_topics = NewTopics(store, self.work, self.answers, self.run)
-        # Topics made by sends of producers, and by request (17).
+        # Topics created by sends of producers, and by request (17).
         self.produced_topics, self.asked_topics = (
             ProducedTopics(store.registry, self.new_topics, self.work.turns, most)
             for most in (settings.limits.topics, _ASKED_TOPICS)
         )
-        # Shared by the sends of all connections, with their counts.
+        # The core's state for plain sends, with their counts; shared by all connections.
         self.sends = client_sends(store, settings, self.new_topics, self.work)
         self.durable = DurableAnswers(store, self.work, self.sends)
         self.rates = Rates(store, settings, self.work)
@@ -118,7 +118,7 @@ class Gateway:
             AccountChanges(self.work, settings.acl, self._accounts_changed)
 
     def _handle_consumers(self) -> None:
-        """Make the tables of consumers, and add their handlers."""
+        """Make the consumer tables, and add their handlers."""
         store, settings, work, connections = self.store, self.settings, self.work, self.connections
         self.new_groups = NewGroups(store, settings, work)
         self.clients = Clients(settings, connections, work, self.access, self.new_groups)
@@ -180,7 +180,7 @@ class Gateway:
             self.handlers.update(part.handlers())
 
     def _handle_admin(self) -> None:
-        """Add the handlers of operators."""
+        """Add the handlers of admin requests."""
         store, settings, topics, clients = self.store, self.settings, self.topics, self.clients
         for part in (
             TopicAdmin(
@@ -215,7 +215,7 @@ class Gateway:
     # Requests
 
     def dispatch(self, connection: Connection, request: Request) -> None:
-        """Handle a request and answer it."""
+        """Handle a request, unless a fault of a test takes it over."""
         if self.intercept is None or not self.intercept(connection, request):
             self.handle(connection, request)
 
@@ -225,7 +225,7 @@ class Gateway:
         self.run(connection, request)
 
     def run(self, connection: Connection, request: Request) -> None:
-        """Run a request's handler; a second time after waiting for a topic."""
+        """Run a request's handler; run again once an awaited topic exists."""
         handler = self.handlers.get(request.code)
         try:
             self.access.check(connection, request)
@@ -256,14 +256,14 @@ class Gateway:
         version: int,
     ) -> None:
         try:
-            self.access.ask_again(connection, request, version)  # begins with the next turn
+            self.access.ask_again(connection, request, version)  # a later turn of the loop
             answer = await handled
             if isinstance(answer, Generator):
                 self.long_answers.build(connection, request, answer, version)
                 return
-            if answer is not None and answer.body:  # else it only says what was done
+            if answer is not None and answer.body:  # else a mere confirmation
                 self.access.ask_again(connection, request, version)
-        except ConnectionResetError:  # who has asked is gone
+        except ConnectionResetError:  # the client is gone
             return
         except Exception as error:
             answer = self.answers.to(request, error)
@@ -273,7 +273,7 @@ class Gateway:
             connection.answer(request, answer)
 
     async def stop(self) -> None:
-        """Take no more requests, answer the ones in progress, close the connections."""
+        """Stop reading requests, answer those in progress, close the connections."""
         self.work.stop_timers()
         self.connections.cease()
         await self.answers.drain()

@@ -1,4 +1,4 @@
-"""Base of a store's services: their order, and whose the store is.
+"""Base of a store's services: their order, and the ownership of the store.
 
 Source: ``store/DefaultMessageStore.java start``, ``shutdown``.
 """
@@ -19,7 +19,7 @@ from rmqstore.files import paths
 
 __all__ = ["STORE_ENDED", "Ownership", "Service", "Services"]
 
-# After these nothing else works either, and the store's own calls raise them.
+# After these nothing else works; the store's own calls raise them.
 STORE_ENDED = (StoreClosedError, StoreFailedError, ForkedStoreError)
 
 _REMOVED = 5016  # the core's status for a lost name
@@ -31,7 +31,7 @@ _NAMES = {
 
 
 class Service:
-    """A part of a store that does something while it is open; each method may be left out."""
+    """A part of a store that is active while it is open; each method may be left out."""
 
     def start(self) -> None:
         """Start; called in each mode, once the store is open."""
@@ -43,14 +43,14 @@ class Service:
         """Stop, while the store still takes messages."""
 
     def closed(self) -> None:
-        """Raise what could not be written; called once the store is closed."""
+        """Raise the error of a failed write; called once the store is closed."""
 
     def abandon(self) -> None:
-        """Stop without writing anything, as far as it has started: the store is given up."""
+        """Stop whatever has started, without writing: the store is given up."""
 
 
 class Services:
-    """The services of a store in the order in which they start; all else is in reverse."""
+    """The services of a store in their start order; everything else is in reverse."""
 
     def __init__(self, core: Core, ownership: Ownership, *services: Service) -> None:
         self._core = core
@@ -91,7 +91,7 @@ class Services:
             self._core.close()
 
     def abandon(self) -> None:
-        """Give up a store whose start failed: nothing is written, and it does not count as closed.
+        """Give up a store whose start failed: write nothing, and do not count it as closed.
 
         A store that was closed and has not changed is left closed; a killed one stays killed.
         """
@@ -103,12 +103,12 @@ class Services:
 
 
 class Ownership(Service):
-    """Whose an open store is: this process's, as long as its names lead to the owned files."""
+    """Ownership of an open store: this process's, while its names lead to the owned files."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._process = 0  # that the services run in
-        # Of an owner: what its names lead to.
+        self._process = 0  # in which the services run
+        # Of an owner: identities of the files to which its names lead.
         self._owned: Mapping[str, tuple[int, int] | None] = {}
 
     def start(self) -> None:
@@ -116,7 +116,7 @@ class Ownership(Service):
         self._process = os.getpid()
 
     def is_here(self) -> bool:
-        """Whether the store was opened in this process; if not, locks may be held for ever."""
+        """Whether this process opened the store; if not, locks may be held for ever."""
         return self._process == os.getpid()
 
     def check_here(self) -> None:
@@ -125,7 +125,7 @@ class Ownership(Service):
             self._core.check_open()
 
     def note_names(self) -> None:
-        """Note which directory and ``lock`` are the owner's; the core has both open and locked."""
+        """Note the owner's directory and ``lock``; the core has both open and locked."""
         owned: dict[str, tuple[int, int] | None] = {}
         for name in _NAMES:
             with contextlib.suppress(OSError):  # an inaccessible path shows nothing
@@ -135,8 +135,8 @@ class Ownership(Service):
     def check(self) -> None:
         """Fail the store if its directory or ``lock`` was replaced, as the core does soon after.
 
-        Raises ``StoreFailedError``. Called before files are replaced by their paths: those of
-        another store may lie there.
+        Raises ``StoreFailedError``. Called before files are replaced by their paths, which may
+        lead into another store.
         """
         for name, owned in self._owned.items():
             found = owned
@@ -156,7 +156,7 @@ class Ownership(Service):
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of what a path leads to, ``None`` if nothing is there."""
+    """Return device and inode of a path's target, ``None`` if there is none."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):

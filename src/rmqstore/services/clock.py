@@ -11,10 +11,10 @@ __all__ = ["Clock"]
 
 
 class Clock:
-    """The clock of a store: the machine's, unless it was put forward or back.
+    """Clock of a store: the machine's, unless it was moved; ``store.clock``.
 
-    Store times, delays, retention and time-outs of a store all go by it, so that tests and
-    simulations pass days in a moment.  It is ``store.clock``.
+    Store times, delays, retention and time-outs of a store all follow it, so that tests and
+    simulations pass days in a moment.
     """
 
     def __init__(self, now: Callable[[], int], advance: Callable[[int], None]) -> None:
@@ -26,17 +26,17 @@ class Clock:
         return self._now()
 
     def advance(self, seconds: float) -> None:
-        """Put the clock forward; services do at once what is due by then.
+        """Move the clock forward; services handle at once everything due by then.
 
         Parameters
         ----------
         seconds : float
-            May be negative: store times do not go back all the same.
+            May be negative; even then store times do not go back.
 
         Raises
         ------
         ValueError
-            It is not a number of seconds up to 100 years.
+            ``seconds`` is not a number of up to 100 years.
         """
         millis = float(seconds) * 1000
         if not abs(millis) <= _MOST_MILLIS:  # nor is NaN

@@ -20,8 +20,8 @@ class DelayLevel:
 
     number: int
     millis: int
-    offset: int = 0  # of what comes next
-    delivered: set[int] = field(default_factory=set)  # at or behind it, by an earlier run
+    offset: int = 0  # next queue offset
+    delivered: set[int] = field(default_factory=set)  # at or behind ``offset``, by an earlier run
     steps: list[tuple[int, int]] = field(default_factory=list)  # (queue offset, latest time)
     failing: bool = False  # the whole level
     failed: dict[int, tuple[Waiting, str]] = field(default_factory=dict)
@@ -35,14 +35,14 @@ class DelayLevel:
 
     @property
     def begin(self) -> int:
-        """The first queue offset that is not delivered, which delayOffset.json must not pass."""
+        """The first queue offset not delivered, which delayOffset.json must not pass."""
         return min(self.failed, default=self.offset)
 
     def note_clock(self, due: int, now: int, stop: int) -> None:
         """Note that a message is due later than its delay from now: the clock went back.
 
-        Messages in the queue are then due no later than their delay from here, where 4.9.3
-        delivers them at once, and early.
+        Messages in the queue are then due no later than their delay from now; 4.9.3 delivers them
+        at once, and early.
         """
         latest = now + self.millis
         self.steps = [(end, min(limit, latest)) for end, limit in self.steps if end > self.offset]

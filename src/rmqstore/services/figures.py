@@ -40,7 +40,7 @@ _BEHIND = ("flush_behind_bytes", "dispatch_behind_bytes", "dispatch_behind_ms", 
 
 
 class Figures:
-    """Runtime statistics of a store; ``log_end`` finds where a reader's log ends now."""
+    """Runtime statistics of a store; ``log_end`` finds the current end of a reader's log."""
 
     def __init__(self, core: Core, log_end: Callable[[Core], int]) -> None:
         self._core = core
@@ -52,17 +52,17 @@ class Figures:
         Returns
         -------
         dict of str to int, float, str, tuple or dict
-            In two ways of writing, so that both can be searched for.  In snake_case ours: byte
+            Under two kinds of names, so that both can be searched for.  Ours in snake_case: byte
             positions in the log (``wrote_position``, ``flushed_position``,
-            ``dispatched_position``) and how far behind the two activities are
+            ``dispatched_position``) and how far behind flush and dispatch are
             (``flush_behind_bytes``, ``dispatch_behind_bytes``, ``dispatch_behind_ms``: between
             the store times of the last record and of the last one dispatched), syncs so far
             (``commit_log_syncs``, ``consume_queue_syncs``), ``topics``, ``queues``,
             ``index_files``, ``skipped_records``, whose topic or queue id is invalid, the size of
-            deleted files that messages hold (``held_deleted_bytes``), and what scans have read
-            (``scanned_records``, ``scanned_bytes``).
+            deleted files that messages hold (``held_deleted_bytes``), and records and bytes
+            read by scans (``scanned_records``, ``scanned_bytes``).
 
-            Under RocketMQ's own names what its runtime info has: ``bootTimestamp`` (ms),
+            Under RocketMQ's own names its runtime info: ``bootTimestamp`` (ms),
             ``runtime``, ``putMessageTimesTotal`` and ``putMessageSizeTotal`` (records and their
             bytes), ``putMessageAverageSize``, ``putMessageFailedTimes`` (calls),
             ``putMessageEntireTimeMax`` and ``getMessageEntireTimeMax`` (ms),
@@ -82,14 +82,14 @@ class Figures:
 
         Notes
         -----
-        RocketMQ hands all of it out as texts; numbers are numbers here.  A put's time is
-        measured to a tick of the system, some milliseconds.  Those of puts, and the rates, are of
-        stores that are open for writing: a reader has none.
+        RocketMQ returns all of it as text; numbers are numbers here.  A put's time is measured
+        to a tick of the system, some milliseconds.  Put times and rates exist only in stores that
+        are open for writing: a reader has none.
         Source: ``store/StoreStatsService.java``.
         """
         found: dict[str, Any] = dict(self._core.stats())
         counted = self._core.figures()
-        if self._core.mode == "r":  # nothing is behind, and where the log ends is to be looked for
+        if self._core.mode == "r":  # nothing is behind; the log's end has to be found
             end = self._log_end(self._core)
             found.update(dict.fromkeys(_WRITTEN, end))
             found.update(dict.fromkeys(_BEHIND, 0))
@@ -122,7 +122,7 @@ class Figures:
             return -1
 
     def _disk_figures(self) -> dict[str, Any]:
-        """Return how full the file systems are; of several of the log the emptiest."""
+        """Return the use of the file systems; of several for the log that of the emptiest."""
         directories = log_directories(self._core.path, self._core.config)
         ratios = [(disk_used_ratio(log), os.fspath(log)) for log in directories]
         known = [one for one in ratios if one[0] >= 0]

@@ -1,4 +1,4 @@
-"""Queue of half messages, and which of them have no end.
+"""Queue of half messages, with their ends.
 
 Source: ``broker/transaction/queue/TransactionalMessageServiceImpl.java fillOpRemoveMap``,
 ``calculateOpOffset``.
@@ -27,25 +27,25 @@ class Half:
 
     queue_offset: int
     physical_offset: int  # -1 if its unit was damaged
-    key: tuple[object, ...]  # the same in its copies
-    damaged: bool = False  # when it was read, which was logged
+    key: tuple[object, ...]  # shared by its copies
+    damaged: bool = False  # when it was read; logged then
 
 
 class HalfQueue:
     """Half messages of a queue from the committed offset on, and their ends.
 
-    An op message of the same queue names the half messages that have ended. A half message put back
-    for a check has a new place; its older copy no longer counts. Offsets ``None``: from the first.
+    An op message of the same queue names half messages that have ended. A half message put back for
+    a check has a new place; its older copy no longer counts. Offsets ``None``: from the first.
     """
 
     def __init__(
         self, core: Core, queue_id: int, half_offset: int | None, op_offset: int | None
     ) -> None:
         self.queue_id = queue_id
-        # Without an end, by queue offset and in its order. A damaged one is among them unless an op
-        # message names it: nobody knows whether a copy of it follows.
+        # Half messages without an end, by queue offset, in order. They include damaged ones that no
+        # op message names: whether a copy follows is unknown.
         self.pending: dict[int, Half] = {}
-        self.first = 0  # first queue offset that retention has left
+        self.first = 0  # first queue offset left by retention
         self._core = core
         self._half_next = half_offset or 0
         self._op_next = op_offset or 0
@@ -71,14 +71,14 @@ class HalfQueue:
                 elif message is not None:
                     self._add(offset, message)
             self._known.discard(offset)
-            self._half_next = offset + 1  # an error further on enters none twice
+            self._half_next = offset + 1  # after an error further on none is entered twice
         self._half_next = max(self._half_next, stop)
         start = max(self._op_next, ops_first)
         for unit in waiting(self._core, OP_TOPIC, self.queue_id, start, ops_stop):
             message = read_record(self._core, unit)
             if isinstance(message, Exception):
                 self._say_damaged("a note of transactions that have ended", message)
-                named, last = [], self._half_next - 1  # it may name any so far
+                named, last = [], self._half_next - 1  # it may name any half message so far
             else:
                 named = named_halves(message)
                 last = max(named, default=-1)
@@ -105,7 +105,7 @@ class HalfQueue:
             )  # fmt: skip
 
     def _add(self, offset: int, message: Message) -> None:
-        """Enter a half message that was read."""
+        """Enter a half message after it was read."""
         properties = message.properties
         key = copy_key(message, properties)
         older = None
@@ -120,7 +120,7 @@ class HalfQueue:
         self._enter(Half(offset, message.physical_offset, key), older)
 
     def _add_damaged(self, offset: int, physical_offset: int, error: Exception) -> None:
-        """Enter a damaged half message, of which only the place is known."""
+        """Enter a damaged half message: only its place is known."""
         if offset in self._ended_ahead:
             self._ended_ahead.discard(offset)
             return
@@ -128,7 +128,7 @@ class HalfQueue:
         self._enter(Half(offset, physical_offset, (offset,), damaged=True), None)
 
     def _say_damaged(self, noun: str, error: Exception) -> None:
-        if self._core.mode != "r":  # which reads anew each time, and shows it
+        if self._core.mode != "r":  # a reader reads anew each time, and lists it
             log_warning("%s: %s cannot be read: %s", self._core.path, noun, error)
 
     def _enter(self, half: Half, older: int | None) -> None:
@@ -142,10 +142,10 @@ class HalfQueue:
         self._copies.setdefault(half.key, []).append(half.queue_offset)
 
     def _prepared(self, offset: int) -> int:
-        """Return the half that an op means: the broker's producers may name an older copy.
+        """Return the half message meant by an op: a broker's producers may name an older copy.
 
-        Only of copies made within CHECK_IMMUNITY_TIME_IN_SECONDS does 4.9.3 let the older name
-        stand; those know the offset of the first.
+        4.9.3 accepts an older name only for copies made within CHECK_IMMUNITY_TIME_IN_SECONDS,
+        which record the offset of the first.
         """
         if offset in self.pending or offset not in self._renewed:
             return offset
@@ -158,12 +158,12 @@ class HalfQueue:
         return newest if prepared == str(offset) else offset
 
     def read_half(self, half: Half) -> Message | StoreError | OSError | None:
-        """Return a half message, or why it cannot be read; ``None`` if it is gone."""
+        """Return a half message, or the error of reading it; ``None`` if it is gone."""
         place = Place(HALF_TOPIC, self.queue_id)
         return read_record(self._core, Waiting(place, half.queue_offset, half.physical_offset, 0))
 
     def renew(self, offset: int, newer: int, physical_offset: int) -> None:
-        """Note the new place of a half message that was put back."""
+        """Enter the new place of a half message that was put back."""
         half = self.pending[offset]
         if newer >= self._half_next:
             self._known.add(newer)
@@ -174,11 +174,11 @@ class HalfQueue:
         return self._renewed.get(offset, offset)
 
     def copies(self, key: tuple[object, ...]) -> list[int]:
-        """Return the half messages without an end with this key, the oldest first."""
+        """Return the half messages with this key that have no end, oldest first."""
         return list(self._copies.get(key, ()))
 
     def end(self, offset: int) -> None:
-        """Note that a half message has ended; nothing if it has."""
+        """Note that a half message has ended; a second call does nothing."""
         half = self.pending.pop(offset, None)
         if half is None:
             return
@@ -194,7 +194,7 @@ class HalfQueue:
         return max(0, stop - self._half_next)
 
     def progress(self) -> tuple[int, int]:
-        """Return the offsets before which all half messages, and all op messages, are done."""
+        """Return the offsets below which all half messages, and all op messages, are done."""
         half = min(self.pending, default=self._half_next)
         while self._ops and self._ops[0][1] < half:
             self._ops.popleft()
@@ -222,7 +222,7 @@ def named_halves(message: Message | None) -> list[int]:
 
 
 def number_of(text: str | None, default: int) -> int:
-    """Return a text's whole number: the default for no text, -1 for an invalid one."""
+    """Return the integer in a text: ``default`` without a text, -1 for an invalid one."""
     if text is None:
         return default
     digits = text[1:] if text[:1] in ("+", "-") else text

@@ -1,4 +1,4 @@
-"""Housekeeping thread of a store: retention, progress of groups, checks, every few seconds.
+"""Housekeeping thread of a store: retention, progress of groups, transaction checks.
 
 Source: ``store/DefaultMessageStore.java addScheduleTask``, ``broker/BrokerController.java``.
 """
@@ -18,8 +18,8 @@ from rmqstore.services.base import STORE_ENDED, Service
 
 __all__ = ["Housekeeper"]
 
-_LONGEST_SLEEP = 1.0  # seconds: the clock of the store may be put forward by others
-_EXIT_SECONDS = 5.0  # how long the interpreter's exit waits for a task
+_LONGEST_SLEEP = 1.0  # seconds: others may move the clock of the store
+_EXIT_SECONDS = 5.0  # wait for a task at close, or at the interpreter's exit
 
 
 @dataclass
@@ -34,10 +34,10 @@ class _Task:
 
 
 class Housekeeper(Service):
-    """Runs the periodic tasks of a store, one after the other, in a thread of its own.
+    """Runner of a store's periodic tasks, one after the other, in a thread of its own.
 
-    The thread starts with the first task. It holds no reference to the store while no task runs,
-    and ends with it. ``now`` is a method of the store's clock: milliseconds since the epoch.
+    The thread starts with the first task. Between tasks it holds no reference to the store, and it
+    ends with the store. ``now`` is a method of the store's clock: milliseconds since the epoch.
     """
 
     def __init__(self, now: Callable[[], int], name: str = "rmq-housekeeping") -> None:
@@ -54,7 +54,7 @@ class Housekeeper(Service):
         self._process = os.getpid()
 
     def every(self, seconds: float, method: Callable[[], object], name: str) -> None:
-        """Run a method every so many seconds of the store's clock, first after that time.
+        """Run a method every ``seconds`` of the store's clock, the first time after as many.
 
         The method is held weakly. A failure is logged under ``name``, and the next run tries again.
         """
@@ -74,7 +74,7 @@ class Housekeeper(Service):
             self._changed.notify_all()
 
     def run_due(self) -> int:
-        """Run what is due, in the calling thread; return the number of tasks."""
+        """Run the due tasks in the calling thread; return their number."""
         with self._running:
             done = 0
             for task in self._due():
@@ -85,7 +85,7 @@ class Housekeeper(Service):
             return done
 
     def stop(self) -> None:
-        """Stop the thread, and wait for a task that runs; nothing runs from then on."""
+        """Stop the thread, and wait up to 5 s for a running task; start no other."""
         if self._process != os.getpid():
             return  # a forked child has no thread, and the lock may be held
         with self._lock:
@@ -112,7 +112,7 @@ class Housekeeper(Service):
             for task in self._tasks:
                 if task.due <= now:
                     due.append(task)
-                # Also where the clock was put back: no later than an interval from now.
+                # Also after the clock was put back: no later than an interval from now.
                 if task.due <= now or task.due > now + task.interval:
                     task.due = now + task.interval
             return due

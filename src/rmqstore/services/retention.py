@@ -1,6 +1,6 @@
 """Retention: deletion of the log's oldest files, and of unused topics.
 
-Nothing is deleted by default: only by hand with ``delete_expired``, or all the time with
+Nothing is deleted by default: only by a call of ``delete_expired``, or continuously with
 ``StoreConfig.file_reserved_time``.
 
 Source: ``store/DefaultMessageStore.java CleanCommitLogService``, ``CleanConsumeQueueService``,
@@ -24,14 +24,14 @@ __all__ = ["Retention", "SteadyClock", "deleted_text"]
 
 _HOUR = 3_600_000  # ms
 _FILES_A_ROUND = 10  # of the log, as in 4.9.3
-_STEP = 60_000  # ms: a clock that moves by more within a moment was set
+_STEP = 60_000  # ms: a larger jump of the clock means that it was set
 
 
 class SteadyClock:
-    """Clock of ages: the wall clock, but not where that was set forward.
+    """Clock of ages: the wall clock, without steps forward.
 
     A step back only delays deletion. A step forward counts once ``patience`` has passed: by then
-    every message stored before it is as old as that, and none is deleted too early.
+    every message stored before it is that old, and none is deleted too early.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class SteadyClock:
         self._wall = wall  # ms since the epoch
         self._elapsed = elapsed  # ms that pass steadily, also while the machine sleeps
         self._advanced = 0
-        self._offset = wall() - elapsed()  # what is added to the time elapsed
-        self._doubted = self._offset  # the offset after a step forward,
-        self._doubted_since = 0  # and when it was seen first
+        self._offset = wall() - elapsed()  # added to the time elapsed
+        self._doubted = self._offset  # offset after a step forward,
+        self._doubted_since = 0  # and when it was first seen
 
     def advance(self, millis: int) -> None:
-        """Put the clock forward, or back: on purpose, so this counts at once."""
+        """Move the clock on purpose: this counts at once."""
         self._advanced += millis
 
     def now(self) -> int:
@@ -77,7 +77,7 @@ class _LogFile(NamedTuple):
 
 
 def deleted_text(deleted: Deleted) -> str:
-    """Return the deletions, done or due, for a line of a log."""
+    """Return the deletions, done or due, as text for a log line."""
     files = "1 file" if deleted.files == 1 else f"{deleted.files:,} files"
     messages = "1 message" if deleted.messages == 1 else f"{deleted.messages:,} messages"
     begin = deleted.until - deleted.bytes
@@ -96,7 +96,7 @@ class Retention(Service):
         self._steady_clock = SteadyClock((core.config.file_reserved_time or 0) * _HOUR)
 
     def start(self) -> None:
-        """Delete what has expired every few seconds, if anything expires."""
+        """Start deleting expired files every few seconds, if messages expire."""
         core = self._core
         self._steady_clock.advance(core.now() - time.time_ns() // 1_000_000)
         if core.mode != "r" and core.config.file_reserved_time is not None:
@@ -105,17 +105,17 @@ class Retention(Service):
             )
 
     def advance_clock(self, millis: int) -> None:
-        """Put the clock of ages forward, or back."""
+        """Move the clock of ages."""
         self._steady_clock.advance(millis)
 
     def delete_expired(self, *, before: TimeLike | None = None, dry_run: bool = False) -> Deleted:
         """Delete old messages: whole files of the log, from its beginning.
 
-        A file goes if its newest message is older than ``before``, and those before it do; never
-        the last one, nor that of the newest message.  Files of queues and of the index that point
-        only before the log go after it, as do the queues of :meth:`clean_unused_topics`.  Messages
-        that somebody holds stay good, and hold the space of their files until they are let go of:
-        ``stats()["held_deleted_bytes"]``.
+        A file is deleted if its newest message is older than ``before``, and all files before it
+        are deleted; never the last file, nor that of the newest message.  Files of queues and of
+        the index that point only before the log are deleted next, as are the queues of
+        :meth:`clean_unused_topics`.  Messages held by the program stay valid, and keep the space of
+        their files until they are released: ``stats()["held_deleted_bytes"]``.
 
         Parameters
         ----------
@@ -132,11 +132,11 @@ class Retention(Service):
         Raises
         ------
         ValueError
-            ``before`` is no point in time, or is left out and ``file_reserved_time`` is None.
+            ``before`` is not a point in time, or is left out and ``file_reserved_time`` is None.
         OSError
             A file cannot be read or removed.
         StoreFailedError
-            What was removed cannot be forced to the disk.
+            The removal cannot be forced to the disk.
         ReadOnlyStoreError, StoreClosedError, ForkedStoreError
             The store is not open for writing here.
 
@@ -157,7 +157,7 @@ class Retention(Service):
             raise ValueError(
                 "before must be given, as file_reserved_time is None: messages are kept forever"
             )
-        if dry_run:  # it may read for long: retention goes on meanwhile
+        if dry_run:  # it may read for long: does not block retention
             return self._delete(self._expired(limit), dry_run=True)
         with self._deleting:
             return self._delete(self._expired(limit), dry_run=False)
@@ -165,14 +165,14 @@ class Retention(Service):
     def clean_unused_topics(self, *, dry_run: bool = False) -> list[str]:
         """Remove the queues of unused topics.
 
-        Unused are topics that ``topics.json`` does not name, that brokers do not make for
-        themselves, and all of whose messages were deleted.  Queues of any other topic stay where
-        they are empty, and go on counting.
+        A topic is unused if ``topics.json`` does not name it, brokers do not create it for
+        themselves, and all of its messages were deleted.  Queues of any other topic stay even when
+        empty, and continue to count.
 
         Parameters
         ----------
         dry_run : bool, optional
-            Only list them.
+            Only list the topics.
 
         Returns
         -------
@@ -184,7 +184,7 @@ class Retention(Service):
         OSError
             A file cannot be removed.
         StoreFailedError
-            What was removed cannot be forced to the disk.
+            The removal cannot be forced to the disk.
         ReadOnlyStoreError, StoreClosedError, ForkedStoreError
             The store is not open for writing here.
 
@@ -200,7 +200,7 @@ class Retention(Service):
             return self._core.unused_topics(not dry_run)
 
     def clean_expired(self) -> None:
-        """Delete what has expired; called every few seconds."""
+        """Delete expired files; called every few seconds."""
         config = self._core.config
         reserved = config.file_reserved_time
         use = max(self._core.disk_use())
@@ -218,12 +218,12 @@ class Retention(Service):
             self._delete_slowly(chosen, expired)
 
     def _deletion_is_forced(self, use: int) -> bool:
-        """Whether the disk is so full that messages which are not yet old have to go."""
+        """Whether the disk is so full that messages have to be deleted before they expire."""
         config = self._core.config
         return config.clean_file_forcibly_enable and use > config.disk_space_clean_forcibly_ratio
 
     def _delete_slowly(self, chosen: list[_LogFile], expired: int) -> None:
-        """Delete files one after the other; behind those expired only while the disk is full."""
+        """Delete files one by one; files that have not expired only while the disk is full."""
         pause = self._core.config.delete_commit_log_files_interval / 1000
         old = Deleted()
         done = 0
@@ -270,7 +270,7 @@ class Retention(Service):
                 )
 
     def _delete(self, chosen: list[_LogFile], *, dry_run: bool, dangling: bool = True) -> Deleted:
-        """Delete the first files of the log, and with ``dangling`` what pointed into them."""
+        """Delete the log's first files; with ``dangling`` the units and entries for them too."""
         first, _, size = self._core.removable_files()
         until = chosen[-1].start + size if chosen else first
         queues = self._core.emptied_queues(until) if chosen else 0
@@ -312,7 +312,7 @@ class Retention(Service):
     def _content(self, start: int) -> tuple[int, int]:
         """Return the newest store time in a log file, and the number of its messages.
 
-        Where that cannot be read, the file is as old as its last change.
+        If it cannot be read, the file's last change counts as its newest store time.
         """
         known = self._log_contents.get(start)
         if known is None:

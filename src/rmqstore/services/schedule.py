@@ -1,4 +1,4 @@
-"""The schedule service: delayed messages go to their real topics when they are due.
+"""Schedule service: delivery of delayed messages to their real topics when due.
 
 Source: ``store/schedule/ScheduleMessageService.java``.
 """
@@ -40,12 +40,12 @@ from rmqstore.types import Delayed, PutStatus
 
 __all__ = ["Schedule"]
 
-_BATCH = 256  # messages of a level, until the other levels have their turn
+_BATCH = 256  # messages of a level before other levels have their turn
 _SHORTEST_SLEEP, _LONGEST_SLEEP = 0.02, 1.0  # seconds
-_MARGIN = 20  # ms: a look so much earlier than a message put meanwhile can be due
-_AGAIN_SECONDS = 0.1  # after nothing could be stored
-_RETRY_SECONDS = 1.0  # after a message could not be delivered, though others can
-# Of a put that would fail for any message.
+_MARGIN = 20  # ms: how much a look precedes the due time of a message put meanwhile
+_AGAIN_SECONDS = 0.1  # after a failure that would meet any message
+_RETRY_SECONDS = 1.0  # after a failure of one message only
+# Statuses of a put that would fail for any message.
 _REFUSE_ALL = frozenset((
     PutStatus.DISK_FULL, PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPEDFILE_FAILED,
     PutStatus.OS_PAGECACHE_BUSY,
@@ -85,8 +85,8 @@ class _Sleep:
 class Schedule(Service):
     """Delivery of delayed messages.
 
-    The service has a thread from the first delayed message on, or from an opening that finds some
-    waiting; a store without delays has none.
+    Its thread starts with the first delayed message, or at an opening that finds some waiting; a
+    store without delays has none.
     """
 
     def __init__(self, core: Core, ownership: Ownership) -> None:
@@ -95,13 +95,13 @@ class Schedule(Service):
         self._lock = CallLock(again=True)
         self._sleep: _Sleep | None = None
         self._table: DelayTable | None = None
-        self.levels: dict[int, DelayLevel] | None = None  # by number, from 1 on; not of a reader
+        self.levels: dict[int, DelayLevel] | None = None  # by number, from 1 on; None in a reader
         self._saved_at = 0
 
     # Start and end
 
     def read_files(self) -> None:
-        """Read how far delivery had come."""
+        """Read the progress of delivery."""
         self._table = DelayTable.load(self._core.path, self._ownership.check)
 
     def start(self) -> None:
@@ -135,9 +135,9 @@ class Schedule(Service):
         return level_millis(self._core.config.message_delay_level)
 
     def _skip_delivered(self, levels: dict[int, DelayLevel]) -> None:
-        """Find messages that were delivered already, and log them."""
+        """Find messages that were already delivered, and log their number."""
         starts = {level.number: level.offset for level in levels.values()}
-        # Delivered messages were due by the time of a record, though the clock may be behind it.
+        # Delivered messages were due by the time of a record, even if the clock is behind it.
         now = max(self._core.now(), self._core.newest_store_time())
         found = find_delivered(self._core, self._level_millis(), starts, now)
         for number, offsets in found.items():
@@ -149,9 +149,9 @@ class Schedule(Service):
             )  # fmt: skip
 
     def begin(self) -> None:
-        """Start the thread if there is none; called by the core for the first delayed message."""
+        """Start the thread, unless it runs; called by the core for the first delayed message."""
         sleep = self._sleep
-        if sleep is None:  # still opening: it starts with the services
+        if sleep is None:  # still opening: ``start`` begins
             return
         with sleep.lock:
             if sleep.thread is not None or sleep.stopping:
@@ -174,7 +174,7 @@ class Schedule(Service):
                 try:
                     self.save()
                 except OSError as error:
-                    # Found again by the records in the real topics.
+                    # Delivered messages are found again by their records.
                     log_warning(
                         "%s: delayOffset.json cannot be written: %s", self._core.path, error
                     )
@@ -185,7 +185,7 @@ class Schedule(Service):
             self._sleep.stop()
 
     def note_clock(self) -> None:
-        """Note of each level whether the clock has gone back since its newest message."""
+        """Note for each level whether the clock has gone back since its newest message."""
         if self._sleep is None or self._sleep.thread is None:
             return
         with self._lock:
@@ -234,7 +234,7 @@ class Schedule(Service):
     # Deliver
 
     def deliver_due(self) -> float:
-        """Deliver what is due; return the seconds until something may be due again."""
+        """Deliver due messages; return the seconds until another may be due."""
         levels = self.levels
         assert levels is not None
         assert self._sleep is not None
@@ -258,7 +258,7 @@ class Schedule(Service):
         return min(sleep, _AGAIN_SECONDS) if failing else sleep
 
     def _deliver_level_safely(self, level: DelayLevel) -> int | None:
-        """Run :meth:`_deliver_level`; ``None`` if it fails, which other levels do not notice."""
+        """Run :meth:`_deliver_level`; ``None`` if it fails, without effect on other levels."""
         try:
             due = self._deliver_level(level)
         except STORE_ENDED:
@@ -275,9 +275,9 @@ class Schedule(Service):
         return due
 
     def _deliver_level(self, level: DelayLevel) -> int | None:
-        """Deliver a batch of a level; return when the next is due: 0 for now, ``None`` for never.
+        """Deliver a batch of a level; return when the next one is due: 0 now, ``None`` never.
 
-        A message that cannot be delivered is left and tried again; delivery goes on behind it.
+        A message that cannot be delivered is tried again later; delivery continues behind it.
         """
         first, stop = self._core.bounds(SCHEDULE_TOPIC, level.queue_id) or (0, 0)
         self._retry_failed(level, first)
@@ -308,7 +308,7 @@ class Schedule(Service):
         return 0 if end < stop else None
 
     def _try_to_deliver(self, level: DelayLevel, unit: Waiting) -> None:
-        """Deliver a message, or note that it failed; raise if any other would fail as well."""
+        """Deliver a message, or note its failure; raise if any other would fail as well."""
         try:
             self._deliver(level, unit)
         except STORE_ENDED:
@@ -322,14 +322,14 @@ class Schedule(Service):
                     "and will be tried again: %s",
                     self._core.path, level.number, unit.queue_offset, error,
                 )  # fmt: skip
-            # To the end: with very many, each has its turn.
+            # To the end of the dict: each has its turn, however many there are.
             level.failed.pop(unit.queue_offset, None)
             level.failed[unit.queue_offset] = unit, str(error)
         else:
             level.failed.pop(unit.queue_offset, None)
 
     def _retry_failed(self, level: DelayLevel, first: int) -> None:
-        """Retry failed deliveries every second; retention may have removed some."""
+        """Retry failed deliveries every second; drop messages that retention has removed."""
         if not level.failed or time.monotonic() < level.retry_at:
             return
         for unit, _ in list(islice(level.failed.values(), _BATCH)):
@@ -343,7 +343,7 @@ class Schedule(Service):
         """Store a due message in its real topic; discard a half one, as 4.9.3 does."""
         message = read_record(self._core, unit)
         if message is None:
-            return  # removed, as 4.9.3 passes it over
+            return  # removed; 4.9.3 skips it too
         if isinstance(message, Exception):
             raise message
         properties = message.properties
@@ -375,7 +375,7 @@ class Schedule(Service):
             log_warning("%s: delayOffset.json will be written later: %s", self._core.path, error)
 
     def save(self) -> None:
-        """Write delayOffset.json if something was delivered; never ahead of the log's disk."""
+        """Write delayOffset.json after deliveries, once the disk has the log so far."""
         table, levels = self._table, self.levels
         if table is None or levels is None:
             return
@@ -412,8 +412,8 @@ class Schedule(Service):
         Returns
         -------
         list of Delayed
-            By due time, earliest first.  ``message`` has the topic and the queue that it
-            will be delivered to; its offsets are where it waits.  Failed deliveries and damaged
+            By due time, earliest first.  ``message`` has the topic and the queue of its
+            delivery, and the offsets of its waiting record.  Failed deliveries and damaged
             messages are included, with an ``error``.
 
         Raises
@@ -425,7 +425,7 @@ class Schedule(Service):
 
         Notes
         -----
-        In ``"r"``, beside a broker or another owner too, those that were delivered since
+        In ``"r"``, also beside a broker or another owner, messages delivered since
         ``delayOffset.json`` was written are left out: they are known by their records.
 
         Source: ``store/schedule/ScheduleMessageService.java``.
@@ -468,7 +468,7 @@ class Schedule(Service):
 
 
 def _deliver_until_stopped(reference: weakref.ref[Schedule], sleep: _Sleep) -> None:
-    """Deliver what is due until the store is gone or closed; the service's thread."""
+    """Deliver due messages until the store is gone or closed; the service's thread."""
     while True:
         schedule = reference()
         if schedule is None or sleep.stopping:

@@ -1,7 +1,7 @@
-"""Waiting delayed messages, and those delivered without a note of it.
+"""Search for waiting delayed messages, and for deliveries that were not noted.
 
 A broker's ``delayOffset.json`` is behind its deliveries, and so is ours after a kill.  A delivered
-message is known by its record in the real topic: it has the same properties, among them
+message is known by its record in the real topic, which has the same properties, among them
 ``DELAY`` and ``REAL_TOPIC``.
 
 Source: ``store/schedule/ScheduleMessageService.java``.
@@ -36,14 +36,14 @@ __all__ = [
 ]
 
 _UNIT = struct.Struct(">qiq")
-_BLANK = (0, BLANK_SIZE)  # physical offset and size of a unit that stands for no record
+_BLANK = (0, BLANK_SIZE)  # physical offset and size of a blank unit
 _EARLIEST = 1 << 31  # ms: tags codes below are hashes, or addresses in consumequeue_ext
 _EXT_ADDRESS = -2147483649
 _UNKNOWN_LEVEL = 1000  # ms, as 4.9.3
 _CHUNK = 1024  # units read at a time
-_TRIES = 3  # while another process removes files
-_LISTED_SECONDS = 0.1  # as often a reader lists them
-_MOST = 100_000  # messages of a level that are looked for at a time
+_TRIES = 3  # attempts, while another process removes files
+_LISTED_SECONDS = 0.1  # how often a reader lists files
+_MOST = 100_000  # messages of a level searched for at a time
 _BACK = 4096  # units examined regardless of their time: the clock may have stepped
 _NEVER = (1 << 63) - 1
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -60,7 +60,7 @@ class Waiting(NamedTuple):
 
 @dataclass
 class _Candidate:
-    """A message that is due, and may have been delivered."""
+    """A due message that may have been delivered."""
 
     level: int
     queue_offset: int
@@ -85,7 +85,7 @@ def level_millis(levels: str) -> list[int]:
 
 
 def record_at(core: Core, physical_offset: int) -> Message | None:
-    """Return a message by its place in the log, ``None`` if it is gone or damaged."""
+    """Return a message by its physical offset, ``None`` if it is gone or damaged."""
     try:
         return core.at(physical_offset)
     except (MessageNotFoundError, StoreCorruptError, ValueError, OSError):
@@ -93,9 +93,9 @@ def record_at(core: Core, physical_offset: int) -> Message | None:
 
 
 def read_record(core: Core, unit: Waiting) -> Message | StoreError | OSError | None:
-    """Return the message of a unit, or why it cannot be read.
+    """Return the message of a unit, or the error of reading it.
 
-    ``None`` if it is gone: retention has removed it, or an owner that recovers will.
+    ``None`` if it is gone: removed by retention, or about to be cut by a recovery.
     """
     try:
         if unit.physical_offset >= 0:
@@ -103,12 +103,12 @@ def read_record(core: Core, unit: Waiting) -> Message | StoreError | OSError | N
             if (message.topic, message.queue_id) == unit.place \
                     and message.queue_offset == unit.queue_offset:  # fmt: skip
                 return message
-        # The unit is damaged: the queue reports it, or has it again.
+        # The unit is damaged: the queue reports this, or has it repaired.
         found = core.get(*unit.place, unit.queue_offset, 1).messages
     except MessageNotFoundError as error:
         first, last, _ = core.removable_files()
         at = unit.physical_offset
-        # The end of the log may be a recovery's, of which a reader sees that it will be cut.
+        # A reader sees that a recovery will cut the end of the log.
         there = first <= at and (core.mode != "r" or at < last)
         return error if there else None
     except (StoreCorruptError, OSError) as error:
@@ -119,8 +119,8 @@ def read_record(core: Core, unit: Waiting) -> Message | StoreError | OSError | N
 def due_of(core: Core, unit: Waiting, millis: int | None) -> int:
     """Return when a message is due; ``millis`` is its level's delay, ``None`` if it has none.
 
-    A tags code that is no time, as a recovery of 4.9.3 leaves, is replaced by the store time and
-    the delay.  A message whose record is gone is due at once.
+    A tags code that is no time, left by a recovery of 4.9.3, is replaced by the store time plus the
+    delay.  A message whose record is gone is due at once.
     """
     if unit.tags_code >= _EARLIEST:
         return unit.tags_code
@@ -131,7 +131,7 @@ def due_of(core: Core, unit: Waiting, millis: int | None) -> int:
 
 
 def waiting(core: Core, topic: str, queue_id: int, start: int, stop: int) -> Iterator[Waiting]:
-    """Yield the units of a queue but blank ones, chunk by chunk; it ends early where removed."""
+    """Yield the units of a queue except blank ones; skip units removed by retention."""
     place = Place(topic, queue_id)
     tries = 0
     while start < stop:
@@ -144,7 +144,7 @@ def waiting(core: Core, topic: str, queue_id: int, start: int, stop: int) -> Ite
                 if tries == _TRIES or not isinstance(error, FileNotFoundError):
                     raise
                 time.sleep(_LISTED_SECONDS)
-            start = max(start, low)  # retention went past it
+            start = max(start, low)  # removed by retention
             continue
         if not chunk:
             return
@@ -158,9 +158,9 @@ def waiting(core: Core, topic: str, queue_id: int, start: int, stop: int) -> Ite
 
 
 def first_behind(core: Core, place: Place, bounds: tuple[int, int], physical_offset: int) -> int:
-    """Return the first queue offset within bounds whose record lies behind a place in the log.
+    """Return the first queue offset within bounds whose record lies behind a physical offset.
 
-    Unlike a search by time this holds however the clock has stepped.
+    Unlike a search by time, this does not depend on steps of the clock.
     """
     low, high = bounds
     while low < high:
@@ -177,18 +177,18 @@ def first_behind(core: Core, place: Place, bounds: tuple[int, int], physical_off
 def find_delivered(
     core: Core, levels: Sequence[int], offsets: Mapping[int, int], now: int
 ) -> dict[int, set[int]]:
-    """Find the messages behind the given offsets that were delivered all the same.
+    """Find the messages behind the given offsets that were nevertheless delivered.
 
-    ``levels`` are delays in ms, ``offsets`` by level where waiting messages begin, ``now`` is in
-    ms. Returns queue offsets by level; levels without any are left out.
+    ``levels`` are delays in ms, ``offsets`` the first waiting messages by level, ``now`` is in ms.
+    Returns queue offsets by level; levels without any are left out.
     """
     found: dict[int, set[int]] = {}
     starts = dict(offsets)
     while starts:
         sought: dict[Place, _Sought] = {}
         asked = {}
-        # Of messages not due, only the first of a level is looked for; more only if it was
-        # delivered.
+        # Of messages not due, only the first of a level is searched for; further ones only if it
+        # was delivered.
         for level, start in starts.items():
             try:
                 asked[level] = _gather(core, level, start, (levels[level - 1], now), sought)
@@ -201,10 +201,10 @@ def find_delivered(
                     core.path, level, error,
                 )  # fmt: skip
         delivered: set[int] = set()  # levels
-        # In the real queues, due messages are looked for among those stored since the earliest of
-        # them was due. A broker whose clock is behind a message's store time delivers it at once,
-        # with a store time before that of the message: so the first ones behind it in the log are
-        # looked at too, or from where the index knows it, and the last ones of the queue.
+        # The real queues are searched from the time at which the earliest message was due. A broker
+        # whose clock is behind a message's store time delivers it at once, with a store time before
+        # the message's: so the first records behind it in the log, or from its entry in the index,
+        # are searched too, and the last ones of the queue.
         for place, one in sought.items():
             try:
                 for level, offset in _search(core, place, one):
@@ -218,8 +218,8 @@ def find_delivered(
                     "which may be delivered again: %s",
                     core.path, place.queue_id, place.topic, error,
                 )  # fmt: skip
-        # Delivery goes in order, but for messages that failed: behind very many undelivered ones
-        # none was delivered.
+        # Delivery is in order, except for failed messages: behind very many undelivered ones none
+        # was delivered.
         starts = {
             level: stop for level, (stop, more) in asked.items() if more and level in delivered
         }
@@ -233,13 +233,13 @@ def _gather(
     times: tuple[int, int],
     sought: dict[Place, _Sought],
 ) -> tuple[int, bool]:
-    """Note the due messages of a level; return where it ended, and whether more follow.
+    """Collect the due messages of a level; return the offset reached, and whether more follow.
 
     ``times``: the level's delay, and now.
     """
     millis, now = times
     stop = (core.bounds(SCHEDULE_TOPIC, level - 1) or (0, 0))[1]
-    ahead = asked = known = False  # not due any more; the first of those is known by the index
+    ahead = asked = known = False  # no longer due; the index has the first of these
     for count, unit in enumerate(waiting(core, SCHEDULE_TOPIC, level - 1, start, stop)):
         if count >= _MOST:
             return unit.queue_offset, True
@@ -279,7 +279,7 @@ def _gather(
 def _indexed_at(
     core: Core, message: Message, properties: dict[str, str], place: Place
 ) -> int | None:
-    """Return where the index has the first record made of a delayed message."""
+    """Return the physical offset of the first record of a delivered message, by the index."""
     key = message.uniq_key
     if key is None:
         return None
@@ -301,7 +301,7 @@ def _indexed_at(
 
 
 def _search(core: Core, place: Place, sought: _Sought) -> Iterator[tuple[int, int]]:
-    """Go through a real queue, and yield level and queue offset of its delivered messages."""
+    """Search a real queue; yield level and queue offset of its delivered messages."""
     bounds = core.bounds(*place)
     if bounds is None or bounds[0] >= bounds[1]:
         return
@@ -314,7 +314,7 @@ def _search(core: Core, place: Place, sought: _Sought) -> Iterator[tuple[int, in
             core.path, place.queue_id, place.topic, error,
         )  # fmt: skip
         begin = bounds[0]
-    # One that had failed may be known behind others that were delivered before it.
+    # The record of a failed message may lie behind records of later messages.
     first = min(one.physical_offset for same in sought.found.values() for one in same)
     begin = max(first_behind(core, place, bounds, first), min(begin, bounds[1] - _BACK))
     most = _BACK + sum(len(candidates) for candidates in sought.found.values())
@@ -336,7 +336,7 @@ def _search(core: Core, place: Place, sought: _Sought) -> Iterator[tuple[int, in
         same = identity(message, properties)
         candidates = sought.found.get(same, [])
         if message.reconsume_times and len(candidates) <= _waiting_twins(core, place, message):
-            continue  # the record is of a twin that is known to be delivered
+            continue  # the record of a twin known to be delivered
         for candidate in candidates:
             if candidate.physical_offset < unit.physical_offset:
                 candidates.remove(candidate)
@@ -345,9 +345,9 @@ def _search(core: Core, place: Place, sought: _Sought) -> Iterator[tuple[int, in
 
 
 def _waiting_twins(core: Core, place: Place, message: Message) -> int:
-    """Return how many records of a given-back message wait for delivery, by the index.
+    """Return the number of records of a given-back message that wait for delivery, by the index.
 
-    A consumer that was killed receives a message and gives it back again: two equal records.
+    A killed consumer receives a message and gives it back again: two equal records.
     """
     wanted = identity(message, message.properties)
 

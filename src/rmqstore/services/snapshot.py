@@ -1,9 +1,9 @@
 """Snapshot: a copy of a store in use, which opens clean.
 
-The log is copied up to an offset at which it, the queues and the index are on the disk, and the
-rest as it lies. Then the copy is opened as after a crash, which takes back what was written behind
-that offset meanwhile, and closed. Until it has its name, its log has another one, so that nothing
-takes what a crash left for a store.
+The log is copied up to an offset at which it, the queues and the index are on the disk; all other
+files as they are. Then the copy is opened as after a crash, so that recovery removes units and
+entries behind that offset, and closed. Until the copy is complete, its log directory has another
+name too, so that nothing mistakes the remains of a crash for a store.
 
 Source: ``store/DefaultMessageStore.java`` ``load``, ``recover``; RocketMQ has no snapshots.
 """
@@ -61,8 +61,8 @@ Progressed = Callable[[int, int], None]  # bytes so far, bytes in all
 class Snapshots:
     """Snapshots of a store.
 
-    ``settle(directory, config, log)`` opens a copy for writing, which takes back what lies behind
-    the log's end, and closes it; its log is in a directory of its own.
+    ``settle(directory, config, log)`` opens a copy for writing, so that recovery removes units and
+    entries behind the log's end, and closes it; its log is in a directory of its own.
     """
 
     def __init__(
@@ -80,24 +80,24 @@ class Snapshots:
         self._settle = settle
 
     def snapshot(self, directory: str | os.PathLike[str]) -> Snapshot:
-        """Copy the store into a directory, while it is used; the copy opens clean.
+        """Copy the store into a directory, while it is in use; the copy opens clean.
 
-        The copy has every message that was acknowledged before the call, and may have some of
-        those put meanwhile. It is on the disk when this returns. Puts and reads go on; only a put
-        that makes a topic waits, until the log is on the disk. Files are shared with the store
-        where the file system can do that (reflinks), else copied.
+        The copy has every message that was acknowledged before the call, and may have some that
+        were put meanwhile. It is on the disk when this returns. Puts and reads continue; only a put
+        that creates a topic waits, until the log is on the disk. Files are shared with the store
+        where the file system supports that (reflinks), else copied.
 
-        With mode ``"r"`` the copy has what a reader sees: of a store that a crash left, what
-        opening it would recover; beside a live owner, all that has come into the log by then. The
-        owner's state in memory, as the progress of consumers, is copied as far as the owner has
-        written it.
+        With mode ``"r"`` the copy has the messages that a reader sees: after a crash, all that
+        opening would recover; beside a live owner, all in the log by then. The owner's state in
+        memory, such as the progress of consumers, is copied as far as the owner has written it.
 
         Parameters
         ----------
         directory : path-like
-            Of the copy. It is made, and must not exist or be empty; a link stays, and leads to
-            the copy. Until it is complete it is named ``<directory>.unfinished``, beside the target
-            of a link, which an error removes and a kill leaves; that does not open as a store.
+            Directory of the copy: created if missing, otherwise empty; a link stays, and leads to
+            the copy. Until the copy is complete it is named ``<directory>.unfinished``, beside the
+            target of a link; an error removes that, a kill leaves it, and it does not open as a
+            store.
 
         Returns
         -------
@@ -107,22 +107,22 @@ class Snapshots:
         Raises
         ------
         FileExistsError
-            ``directory`` has something in it, or ``<directory>.unfinished`` is there.
+            ``directory`` is not empty, or ``<directory>.unfinished`` exists.
         FileNotFoundError
             ``directory`` is, or lies behind, a link that leads nowhere.
         ValueError
             ``directory`` lies in the store, or is a mount point.
         StoreCorruptError
-            The log is damaged: it would not open for writing, and its copy would not.
+            The log is damaged: neither it nor its copy would open for writing.
         OSError
-            The system refuses; the disk is full, say.
+            The operating system refuses, for example as the disk is full.
         StoreClosedError, ForkedStoreError, StoreFailedError
             The store is not open here, or has failed.
         """
         return self.make(directory, lambda done, total: None)
 
     def make(self, directory: str | os.PathLike[str], progressed: Progressed) -> Snapshot:
-        """As snapshot; ``progressed`` is called after each piece."""
+        """Make a snapshot; ``progressed`` is called after each piece."""
         self._core.check_open()
         named = Path(os.path.abspath(os.fsdecode(directory)))  # noqa: PTH100
         target = target_of(named)
@@ -191,7 +191,7 @@ class Snapshots:
         directories = log_directories(self._core.path, self._core.config)
         file_size = self._core.sizes()[0]
         copy.expect([*directories, root / paths.CONSUME_QUEUE, root / paths.INDEX])
-        # First of all the progress of consumers: it must not be ahead of the log.
+        # The progress of consumers first: it must not be ahead of the log.
         if self._core.mode == "r":
             copy.tree(root, paths.CONFIG)
             page = _read_page(root)
@@ -203,16 +203,16 @@ class Snapshots:
                     raise StoreCorruptError(path, start, f"{reason}; {_NONE_MADE}")
             copy.tree(root, paths.CONFIG, only=paths.TOPICS_JSON)  # with the log's newest topics
         else:
-            with self._topics.lock:  # no topic is made whose messages come before the cut
+            with self._topics.lock:  # else a topic created now may have messages below the cut
                 copy.tree(root, paths.CONFIG)
                 self._core.flush()
                 page, until = _watermark(root)
-        # Held open: whatever retention removes meanwhile, the copy has a log.
+        # Held open, so that the copy has a log, whatever retention removes meanwhile.
         with contextlib.closing(_LastFile(directories, until, file_size)) as last:
             copy.file(root / paths.DELETED_TOPICS, copy.making / paths.DELETED_TOPICS)
             copy.write(paths.CHECKPOINT, page)
             copy.write(paths.ABORT, b"")
-            # Anything ahead of the log is taken back: the less, the sooner it is copied.
+            # Recovery removes units ahead of the log: the sooner copied, the fewer.
             for name in (paths.INDEX, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT):
                 copy.tree(root, name)
             copy.drop_index_from(until)
@@ -220,14 +220,14 @@ class Snapshots:
         return until
 
     def _complete(self, making: Path) -> None:
-        """Open the copy, which takes back what lies behind the log's end, and close it."""
+        """Open the copy, for recovery to remove units behind the log's end, and close it."""
         has_index = next((making / paths.INDEX).glob("*"), None) is not None
         config = without_paths(self._core.config).replace(
             message_index_enable=has_index or self._core.config.message_index_enable,
             flush_disk_type="ASYNC_FLUSH",
         )
         self._settle(str(making), config, LogPath(str(making / _MAKING_LOG), False))
-        # Index files that were entered anew: of the copy nobody has a use for the old ones.
+        # Index files that recovery rebuilt: the copy needs no old ones.
         shutil.rmtree(making / paths.QUARANTINE / paths.INDEX, ignore_errors=True)
         with contextlib.suppress(OSError):
             (making / paths.QUARANTINE).rmdir()
@@ -251,11 +251,11 @@ class _LastFile:
 
 
 class _Copy:
-    """Copies files into the directory that is being made."""
+    """Copier of files into the unfinished directory."""
 
     def __init__(self, making: Path, progressed: Progressed) -> None:
         self.making = making
-        self.at = making  # the file that is written
+        self.at = making  # file being written
         self.done = 0
         self.total = 0
         self._progressed = progressed
@@ -270,9 +270,9 @@ class _Copy:
                     self.total += min(status.st_size, status.st_blocks * 512)
 
     def tree(self, root: Path, name: str, only: str = "") -> None:
-        """Copy the files of one of the store's directories, those whose names begin with ``only``.
+        """Copy the files of one of the store's directories whose names begin with ``only``.
 
-        A file that is gone, of the oldest part of a queue, is left out, and so are those before it.
+        If the oldest files of a queue are removed meanwhile, the files before them are left out.
         """
         made: dict[Path, list[Path]] = {}
         for path in files_below(root / name):
@@ -296,8 +296,8 @@ class _Copy:
     def log(self, directories: list[Path], until: int, file_size: int, last: _LastFile) -> None:
         """Copy the log below ``until``; each file has its full length, with zeros behind that.
 
-        Retention removes files from the log's front meanwhile: those before one that is gone are
-        not in the copy.
+        Retention removes files from the log's front meanwhile: files before a removed one are left
+        out.
         """
         into = self.making / _MAKING_LOG
         into.mkdir()
@@ -320,7 +320,7 @@ class _Copy:
         if last.fd >= 0 and last.start < until:
             target = into / paths.offset_file_name(last.start)
             self._file(last.fd, target, stop=until - last.start, size=file_size)
-        if until % file_size == 0:  # else 4.9.3 would go on before the blank that ends a file
+        if until % file_size == 0:  # else 4.9.3 would continue before the blank at a file's end
             self.at = into / paths.offset_file_name(until)
             with self.at.open("wb", buffering=0) as file:
                 file.truncate(file_size)
@@ -329,7 +329,7 @@ class _Copy:
     def file(self, source: Path, target: Path, *, stop: int | None = None, size: int = 0) -> bool:
         """Copy a file with its holes and its time; ``False`` if it is gone.
 
-        With ``stop`` only what lies before it; then the file is given ``size`` bytes.
+        With ``stop`` only the bytes below it; then the file is extended to ``size`` bytes.
         """
         try:
             opened = open_regular(source)
@@ -340,7 +340,7 @@ class _Copy:
         return True
 
     def _file(self, fd: int, target: Path, *, stop: int | None, size: int) -> None:
-        """As :meth:`file`, of a file that is open."""
+        """Copy an open file, as :meth:`file`."""
         self.at = target
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb", buffering=0) as into:
@@ -383,7 +383,7 @@ class _Copy:
         self._progressed(self.done, max(self.done, self.total))
 
     def write(self, name: str, data: bytes) -> None:
-        """Make a small file."""
+        """Write a small file."""
         self.at = self.making / name
         with self.at.open("wb") as file:
             file.write(data)
@@ -391,7 +391,7 @@ class _Copy:
             sync_file(file.fileno(), file.name)
 
     def name(self, target: Path) -> None:
-        """Give log and directory their names, once all names in it are on the disk."""
+        """Give log and directory their final names, once all names within are on the disk."""
         (self.making / _MAKING_LOG).rename(self.making / paths.COMMIT_LOG)
         for directory, _, _ in os.walk(self.making):
             sync_path(directory)
@@ -400,7 +400,7 @@ class _Copy:
 
 
 def _data(fd: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield where data begins and ends below ``end``; all of it where holes are unknown."""
+    """Yield the ranges of data below ``end``; one range where holes are unknown."""
     at = 0
     while at < end:
         try:
@@ -417,7 +417,7 @@ def _data(fd: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _copy_piece(fd: int, into: int, at: int, count: int) -> int:
-    """Copy some bytes to the same place, in the kernel where it can; the number of them."""
+    """Copy bytes to the same offset, in the kernel if possible; return their number."""
     try:
         return os.copy_file_range(fd, into, count, at, at)
     except OSError as error:

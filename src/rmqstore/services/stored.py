@@ -35,7 +35,7 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
-# Built-in topics of any broker, of which some hold messages of all others.
+# Built-in topics of any broker; some of them hold messages of all other topics.
 SYSTEM_TOPICS = (
     SCHEDULE_TOPIC,
     HALF_TOPIC,
@@ -49,34 +49,34 @@ SYSTEM_TOPICS = (
 )
 _SYSTEM_PREFIX = "rmq_sys_"
 
-_CHECKSUM = "__CRC32#"  # of the record, made anew for each
+_CHECKSUM = "__CRC32#"  # of the record; each record gets its own
 _SCHEDULE_QUEUES = 18  # of 4.9.3, however many delay levels are configured
 _ONE_QUEUE = frozenset((HALF_TOPIC, OP_TOPIC, MAX_TIME_TOPIC))
 _ONE_QUEUE_PREFIXES = ("%RETRY%", "%DLQ%")
-# Changed by the store itself as it writes a record.
+# Properties that the store itself changes as it writes a record.
 _CHANGING = frozenset((_CHECKSUM, "WAIT", "INNER_MULTI_QUEUE_OFFSET"))
 _INT_MAX = (1 << 31) - 1
 
 
 class Place(NamedTuple):
-    """A topic and a queue of it."""
+    """A queue, by topic and id."""
 
     topic: str
     queue_id: int
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether the topic is a broker's built-in one, which nobody may make, change or delete."""
+    """Whether a topic is built into brokers: users may not create, change or delete it."""
     return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX)
 
 
 def has_one_queue(topic: str) -> bool:
-    """Whether a broker makes a topic of this name with a single queue."""
+    """Whether a broker creates a topic of this name with a single queue."""
     return topic in _ONE_QUEUE or topic.startswith(_ONE_QUEUE_PREFIXES)
 
 
 def made_queue_nums(topic: str, default: int) -> int:
-    """Return the number of queues that a broker makes a topic with, ``default`` for a user's."""
+    """Return the number of queues of a topic that a broker creates; ``default`` for a user's."""
     if topic == SCHEDULE_TOPIC:
         return _SCHEDULE_QUEUES
     return 1 if has_one_queue(topic) else default
@@ -85,8 +85,8 @@ def made_queue_nums(topic: str, default: int) -> int:
 def real_place(properties: dict[str, str]) -> Place | None:
     """Return the destination of a message, ``None`` if its properties name none.
 
-    A broker that took any name may have acknowledged it: only a path, and a name too long for a
-    record, are none.
+    A broker may have acknowledged any name: only a path, or a name too long for a record, is
+    refused.
     """
     topic = properties.get("REAL_TOPIC", "")
     number = properties.get("REAL_QID", "")
@@ -99,7 +99,7 @@ def real_place(properties: dict[str, str]) -> Place | None:
 
 
 def properties_text(properties: dict[str, str]) -> str:
-    """Return the properties string of a record that has them."""
+    """Return the properties string of a record with these properties."""
     return "\2".join(f"{name}\1{value}" for name, value in properties.items() if name != _CHECKSUM)
 
 
@@ -114,10 +114,10 @@ def put_again(
     prepared_transaction_offset: int = 0,
     wait: bool = False,
 ) -> PutResult:
-    """Store a message once more, at a place and with properties; the rest is its own by default.
+    """Store a message again, at a place and with properties; the rest is its own by default.
 
-    So is its store host, as with a broker: that of the record that it is made of.  The message
-    was acknowledged: no limit of the settings stops it.
+    It keeps the store host of its original record, as with a broker.  The message was acknowledged:
+    configured limits do not apply.
     """
     return core.put_stored(
         place.topic,
@@ -137,10 +137,10 @@ def put_again(
 
 
 def real_message(message: Message, place: Place | None) -> Message:
-    """Return a message as its consumer will see it: with its real topic and queue.
+    """Return a message as its consumer will see it, with its real topic and queue.
 
-    Its ``physical_offset`` and ``queue_offset`` are those of the record that stands for it, and
-    the checksum of the record is left out.
+    Its ``physical_offset`` and ``queue_offset`` are those of the waiting record; the record's
+    checksum is left out.
     """
     return _core.decode_record(real_record(message, place, message.properties))
 
@@ -169,7 +169,7 @@ def real_record(message: Message, place: Place | None, properties: dict[str, str
 def identity(message: Message, properties: dict[str, str]) -> tuple[object, ...]:
     """Return the key that a record shares with the records made of it.
 
-    Topic, queue, times and offsets of storing are left out.
+    Topic, queue, store time and offsets are left out.
     """
     return (
         message.body_crc,

@@ -1,4 +1,4 @@
-"""Topics of an open store: listed, created, made by puts, deleted.
+"""Topics of an open store: listing, creation, also by puts, and deletion.
 
 Source: ``broker/topic/TopicConfigManager.java``, ``store/DefaultMessageStore.java``.
 """
@@ -23,7 +23,7 @@ __all__ = ["TopicCatalog", "topic_entry"]
 
 
 class TopicCatalog:
-    """Topics of ``topics.json``, and of queue directories."""
+    """Topics in ``topics.json``, and topics with a queue directory."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class TopicCatalog:
         self._forget_topic = forget_topic  # resets the consumers of a deleted topic
 
     def queue_ids(self) -> dict[str, list[int]]:
-        """Return the ids of the queues that have files by topic, in the order of the names."""
+        """Return the ids of the queues with files by topic, in the order of the names."""
         self._registry.refresh()
         found = self._core.queue_files()
         names = found.keys() | {entry.topic_name for entry in self._registry}
@@ -67,15 +67,15 @@ class TopicCatalog:
     def _changed(self, name: str, entry: TopicConfig | None) -> None:
         """Pass a topic's new or changed entry to the core.
 
-        A put to a known topic does not check its name: one that no client may name gets no queues
-        to write.
+        A put to a known topic does not check its name, so a topic that no client may name gets no
+        queues to write.
         """
         if entry is not None and not self._core.closed and paths.is_stored_topic_name(name):
             writable = entry.write_queue_nums if paths.is_topic_name(name) else 0
             self._core.set_topic(name, writable)
 
     def _make(self, topic: str) -> None:
-        """Create a topic that a message was put to."""
+        """Create the topic of a put message."""
         queue_nums = made_queue_nums(topic, self._core.config.default_topic_queue_nums)
         self._registry.make(
             TopicConfig(topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums)
@@ -86,7 +86,7 @@ class TopicCatalog:
 
     def _remake(self, topic: str, physical_offset: int) -> None:
         """Create a topic that was deleted before a message at a log offset."""
-        with self._registry.lock:  # a deletion that has begun is finished
+        with self._registry.lock:  # waits for a deletion under way
             deleted = physical_offset < self._registry.deleted.get(topic, 0)
         if not deleted:
             self._make(topic)
@@ -102,7 +102,7 @@ class TopicCatalog:
         """Remove a topic's queues and its entry in ``topics.json``.
 
         Its records stay in the log until retention removes them, and can be found by key and
-        offset until then. The groups' offsets in it are forgotten: its queues begin anew.
+        offset until then. The groups' offsets in it are removed: created again, it begins anew.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class TopicCatalog:
         Raises
         ------
         TopicNotFoundError
-            There is no such topic.
+            No topic has that name.
         ValueError
             It is a topic of the broker itself, such as ``SCHEDULE_TOPIC_XXXX``: messages of other
             topics wait in some of them.
@@ -137,9 +137,9 @@ class TopicCatalog:
             raise self.not_found(name)
         with self._registry.lock:
             log_end = self._core.flush_log()
-            # The note is on the disk before the first file goes: otherwise a recovery from the log
-            # would bring the queues back. And never beyond the log's durable end: messages put
-            # after a power cut would lie below the note.
+            # The note is on the disk before the first file is removed: otherwise a recovery from
+            # the log would bring the queues back. It never exceeds the log's durable end: messages
+            # put after a power cut would lie below it.
             self._registry.remove(name, log_end)
             self._core.set_topic(name, 0)
             self._progress.forget(topic=name)
@@ -147,7 +147,7 @@ class TopicCatalog:
                 self._progress.save()
             except SyncError:
                 raise
-            except OSError as error:  # an offset behind its queue's end is taken back by opening
+            except OSError as error:  # opening lowers offsets beyond their queue's end
                 log_warning(
                     "%s: offsets of groups will be written later: %s", self._core.path, error
                 )

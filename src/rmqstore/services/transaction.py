@@ -1,4 +1,4 @@
-"""Transactions in a program's hands: begun by it, or in doubt.
+"""Transactions as a program ends them: begun by it, or in doubt.
 
 Source: ``client/impl/producer/DefaultMQProducerImpl.java sendMessageInTransaction``,
 ``endTransaction``.
@@ -19,7 +19,7 @@ __all__ = ["InDoubt", "Transaction"]
 
 
 class _EndHalf(Protocol):
-    """A store's end of half messages: commits, or rolls back and returns ``None``."""
+    """End of a half message by the store: a commit, or a rollback that returns ``None``."""
 
     def __call__(self, queue_id: int, offset: int, *, commit: bool) -> PutResult | None: ...
 
@@ -137,19 +137,19 @@ class InDoubt:
     Attributes
     ----------
     message : Message or None
-        With the topic and the queue that it is meant for; ``physical_offset`` and
-        ``queue_offset`` are those of the half message. None if it is damaged.
+        With its real topic and queue; ``physical_offset`` and ``queue_offset`` are those of the
+        half message. None if it is damaged.
     producer_group : str
         Empty if it is damaged.
     checks : int
-        How often somebody was asked for its end; 0 if it is damaged.
+        Number of its checks so far; 0 if it is damaged.
     age : timedelta
-        Since it was born, when this was made; 0 if it is damaged.
+        Time since its birth, as of the listing; 0 if it is damaged.
     error : str or None
-        Why it cannot be read, or why the last check failed; None of all others.
+        Why it cannot be read, or why the last check failed; else None.
     half_offset, physical_offset : int
-        Queue offset of the half message, and where it is in the log, damaged or not; -1 if its
-        unit names no place.
+        Queue offset and physical offset of the half message, damaged or not; -1 if its unit
+        names no record.
     """
 
     message: Message | None
@@ -182,7 +182,7 @@ class InDoubt:
         self.error = error
 
     def commit(self) -> PutResult:
-        """Make the message visible in its topic; once, also if a crash came between.
+        """Make the message visible in its topic; once, even after a crash in between.
 
         Returns
         -------
@@ -192,9 +192,9 @@ class InDoubt:
         Raises
         ------
         StoreError
-            It has ended meanwhile, or retention has removed it.
+            The transaction has ended meanwhile, or retention has removed the half message.
         StoreCorruptError
-            It is damaged: it can be rolled back.
+            The half message is damaged: it can only be rolled back.
         PutError, StoreFailedError, ReadOnlyStoreError, StoreClosedError, ForkedStoreError
             As for ``put``.
         """

@@ -1,4 +1,4 @@
-"""Checks of transactions in doubt: whoever knows their end is asked for it.
+"""Checks of transactions in doubt: a callback, or producers, are asked how they end.
 
 Source: ``broker/transaction/queue/TransactionalMessageServiceImpl.java check``,
 ``DefaultTransactionalMessageCheckListener.java``,
@@ -23,7 +23,7 @@ from rmqstore.services.transactions import TransactionService
 
 __all__ = ["TransactionChecks"]
 
-_CHECK_SECONDS = 60.0  # how long a round of checks may take, as in 4.9.3
+_CHECK_SECONDS = 60.0  # limit of a round of checks, as in 4.9.3
 _HOUR_MILLIS = 3_600_000
 
 
@@ -46,7 +46,7 @@ class TransactionChecks(Service):
         self._ask_producer: Callable[[InDoubt], object] | None = None
 
     def start(self) -> None:
-        """Start the checks if there is somebody to ask."""
+        """Start the checks if a callback is configured."""
         if self._core.config.transaction_check is not None:
             self._begin()
 
@@ -61,17 +61,17 @@ class TransactionChecks(Service):
             self._housekeeper.every(seconds, self.check, "checks of transactions")
 
     def ask_producers_by(self, ask: Callable[[InDoubt], object] | None) -> None:
-        """Set, or clear, an outside party to ask for the ends of transactions.
+        """Set, or clear, the function that asks remote producers.
 
-        ``ask`` is called in the thread of the housekeeping with a transaction in doubt, of which
-        the half message was put back; the end comes by ``TransactionService.end``, at any time.
+        ``ask`` is called in the housekeeping thread with a transaction in doubt, after its half
+        message was put back; ``TransactionService.end`` ends the transaction at any later time.
         """
         self._ask_producer = ask
         if ask is not None:
             self._begin()
 
     def check(self) -> None:
-        """Ask for each transaction that is in doubt for too long."""
+        """Ask for the end of each transaction that has been in doubt for too long."""
         if self._core.config.transaction_check is None and self._ask_producer is None:
             return
         until = time.monotonic() + _CHECK_SECONDS
@@ -89,7 +89,7 @@ class TransactionChecks(Service):
         self._progress.save()
 
     def _check_half_safely(self, queue: HalfQueue, offset: int) -> None:
-        """Run :meth:`_check_half`; a check that fails is logged once, and made again later."""
+        """Run :meth:`_check_half`; log a failed check once, for a later round to repeat."""
         failed: Exception | None
         try:
             failed = self._check_half(queue, offset)
@@ -112,7 +112,7 @@ class TransactionChecks(Service):
     def _check_half(self, queue: HalfQueue, offset: int) -> MessageIllegalError | None:
         """Put a half message back and ask for its end, or give it up.
 
-        A message too large to be put back is asked for where it is, and the error returned.
+        A message too large to be put back stays in place when asked for; its error is returned.
         """
         failed = None
         with self._transactions.lock:
@@ -157,26 +157,26 @@ class TransactionChecks(Service):
         known = self._transactions.check_errors.pop((queue.queue_id, half.queue_offset), None)
         if known is not None:
             self._transactions.check_errors[queue.queue_id, done.queue_offset] = known
-        # Putting a half message back does not change what is known of its end.
+        # A half message put back is as fresh as before.
         if (queue.queue_id, half.queue_offset) in self._transactions.fresh:
             self._transactions.fresh.discard((queue.queue_id, half.queue_offset))
             self._transactions.fresh.add((queue.queue_id, done.queue_offset))
         return queue.pending[done.queue_offset]
 
     def _immunity(self, properties: dict[str, str]) -> int:
-        """Return how long after its birth a message is not checked, in milliseconds."""
+        """Return the age in milliseconds up to which a message is not checked."""
         seconds = number_of(properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS"), -1)
         return self._core.config.transaction_timeout if seconds == -1 else seconds * 1000
 
     def _is_expired(self, age: int) -> bool:
-        """Whether a half message is older than what the store retains."""
+        """Whether a half message is older than the store's retention."""
         hours: int | None = self._core.config.file_reserved_time
         return hours is not None and age > hours * _HOUR_MILLIS
 
     def _ask(self, one: InDoubt) -> str | None:
         """Return the callback's answer: commit, rollback, or ``None`` to be asked again.
 
-        Where it does not know, a producer that is a client is asked, and answers later.
+        Without an answer a remote producer is asked, which answers later.
         """
         answer = self._ask_callback(one)
         if answer is None and self._ask_producer is not None:
@@ -200,13 +200,13 @@ class TransactionChecks(Service):
         return answer
 
     def _give_up(self, queue: HalfQueue, message: Message) -> None:
-        """Move a half message out of the way: it was checked too often, or is too old."""
+        """Move a half message to a topic of its own: it was checked too often, or is too old."""
         first = min(queue.pending)
         log_warning(
             "%s: the half message %s of %s goes to %s: nobody has ended it",
             self._core.path, message.msg_id, message.properties.get("REAL_TOPIC"), MAX_TIME_TOPIC,
         )  # fmt: skip
         put_again(self._core, Place(MAX_TIME_TOPIC, 0), message, message.properties)
-        if first != message.queue_offset:  # its group's offset does not pass it yet
+        if first != message.queue_offset:  # the group's offset has not passed it
             self._transactions.put_op(queue.queue_id, message.queue_offset)
         queue.end(message.queue_offset)

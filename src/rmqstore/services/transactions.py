@@ -1,4 +1,4 @@
-"""Transactions: half messages, and their ends.
+"""Transactions: half messages, and their commit or rollback.
 
 Source: ``broker/transaction/queue/TransactionalMessageServiceImpl.java``,
 ``TransactionalMessageBridge.java``,
@@ -69,15 +69,15 @@ class TransactionService(Service):
         self._progress = progress
         self._housekeeper = housekeeper
         self.lock = CallLock(again=True)  # held while half messages are ended or read
-        self._queues: dict[int, HalfQueue] = {}  # of an owner, as far as they were read
+        self._queues: dict[int, HalfQueue] = {}  # as far as read; empty in a reader
         self._ends_noted = False
         self._unreadable: set[int] = set()  # queues, each logged once
-        # By queue and offset: half messages put since the opening, and checks that failed.
+        # By queue and offset: half messages stored since opening, and errors of failed checks.
         self.fresh: set[tuple[int, int]] = set()
         self.check_errors: dict[tuple[int, int], str] = {}
 
     def stop(self) -> None:
-        """Note how far all transactions have ended."""
+        """Save the offsets below which all transactions have ended."""
         try:
             self.save()
         except STORE_ENDED:
@@ -86,7 +86,7 @@ class TransactionService(Service):
             log_warning("%s: progress of transactions is not noted: %s", self._core.path, error)
 
     def save(self) -> None:
-        """Note how far all transactions have ended, before the progress is written."""
+        """Note the offsets below which all have ended; called before the progress is written."""
         if self._core.mode != "r" and self._queues:
             self.note_ended()
 
@@ -116,11 +116,11 @@ class TransactionService(Service):
         topic, body, queue_id, queue_key, tags, keys, properties, flag, born_timestamp
             As for ``put``.
         producer_group : str, optional
-            Who can tell how the transaction ends; a broker asks producers of this group.
+            Group whose producers a broker asks how the transaction ends.
         delay_level : int, optional
             0: RocketMQ has no delayed transactions.
         lite_topics : None, optional
-            A transaction's message is in no light queues.
+            A transaction's message has no light queues.
         born_host, uniq_key, wait
             As for ``put``.
 
@@ -131,10 +131,10 @@ class TransactionService(Service):
         Raises
         ------
         ValueError
-            ``producer_group`` is no name of a group, 1 to 120 of ``[%|a-zA-Z0-9_-]``,
+            ``producer_group`` is not a group name of 1 to 120 of ``[%|a-zA-Z0-9_-]``,
             ``delay_level`` is not 0, or ``lite_topics`` are given.
         MessageIllegalError
-            ``topic`` is one in which delayed messages or half messages wait; and as for ``put``.
+            ``topic`` is a system topic of delayed or half messages; also as for ``put``.
         TypeError, PutError, StoreFailedError, ReadOnlyStoreError, \
 StoreClosedError, ForkedStoreError
             As for ``put``.
@@ -175,10 +175,9 @@ StoreClosedError, ForkedStoreError
         store_host: str | None = None,
         reconsume_times: int = 0,
     ) -> PutResult:
-        """Store the half message of a client's producer, which will end it.
+        """Store a half message of a client's producer, without waiting for the disk.
 
-        The result is that of the half message.  The disk is not waited for.  ``DELAY`` is left
-        out, as the Java producer does itself: a broker would throw the message away.
+        Drops ``DELAY``, as the Java producer does itself: a broker would discard the message.
         """
         if topic in _NO_REAL_TOPICS:
             raise MessageIllegalError(
@@ -211,8 +210,8 @@ StoreClosedError, ForkedStoreError
         Returns
         -------
         list of InDoubt
-            The oldest comes first, those whose record is damaged last. Of a half message that was
-            put back for a check it is the newest copy.
+            Oldest first, damaged records last. A half message that was put back for a check is
+            listed as its newest copy.
 
         Raises
         ------
@@ -245,14 +244,14 @@ StoreClosedError, ForkedStoreError
         return found
 
     def _read_queues(self) -> list[HalfQueue]:
-        """Return the half queues, read up to their ends; of a reader they are read anew."""
+        """Return the half queues, read up to their ends; a reader reads them anew."""
         made = self._queues if self._core.mode != "r" else {}
         for queue_id in self._core.queue_files().get(HALF_TOPIC, ()):
             self._read_queue(made, queue_id)
         return list(made.values())
 
     def readable(self) -> list[HalfQueue]:
-        """As :meth:`_read_queues`, without queues that cannot be read, each logged once."""
+        """Return the readable half queues, read up to their ends; log each unreadable one once."""
         found = []
         for queue_id in self._core.queue_files().get(HALF_TOPIC, ()):
             try:
@@ -286,9 +285,9 @@ StoreClosedError, ForkedStoreError
         return self._read_queue(self._queues, queue_id)
 
     def _keep_noting(self) -> None:
-        """Note every few seconds how far transactions have ended, once there is one.
+        """Start noting the progress of transactions every few seconds, with the first one.
 
-        What is noted need not be kept, nor read again after a crash.
+        Messages below it need no memory, and are not read again after a crash.
         """
         if self._ends_noted or self._core.mode == "r":
             return
@@ -298,7 +297,7 @@ StoreClosedError, ForkedStoreError
                 self._housekeeper.every(SAVE_SECONDS, self.note_ended, "progress of transactions")
 
     def note_ended(self) -> None:
-        """Set the offsets of the broker's own group past what has ended."""
+        """Move the offsets of the broker's own group past the messages that have ended."""
         with self.lock:
             for queue in self.readable():
                 half, op = queue.progress()
@@ -312,7 +311,7 @@ StoreClosedError, ForkedStoreError
     ) -> Iterator[tuple[Message, str] | tuple[StoreError | OSError, Waiting]]:
         """Yield the half messages in the order of their queue, each with its state.
 
-        An unreadable one comes as its error and its unit.
+        An unreadable one is yielded as its error and its unit.
         """
         with self.lock:
             queues = self._read_queues()
@@ -338,7 +337,7 @@ StoreClosedError, ForkedStoreError
                 elif in_doubt:
                     continue
                 elif last[copy_key(half, half.properties)] != half.queue_offset:
-                    yield half, "put back"  # for a check, as the copy that follows
+                    yield half, "put back"  # for a check; a copy follows
                 elif half.queue_offset not in ended:
                     yield half, "given up"
                 else:
@@ -370,7 +369,7 @@ StoreClosedError, ForkedStoreError
         """Commit or roll back the newest copy of a half message.
 
         ``copy_of`` is the key of a message put back before this opening, to find its newest copy.
-        ``None`` if it was rolled back, or, with ``may_have_ended``, if it has ended before.
+        Returns ``None`` for a rollback, or, with ``may_have_ended``, for one that has ended before.
         """
         self._core.check_writable()
         self._keep_noting()
@@ -398,19 +397,18 @@ StoreClosedError, ForkedStoreError
             fresh = (queue_id, newest) in self.fresh
             self.fresh.discard((queue_id, offset))
             self.fresh.discard((queue_id, newest))
-            # The note of the end is behind the committed message in the log: a crash may lose the
-            # note alone, or both, and never the message alone, whether the disk is waited for or
-            # not.
+            # The op message follows the committed message in the log: a crash may lose the op
+            # message or both, never the committed message alone, even without a sync.
             result = self._commit_half(queue, half, fresh=fresh, wait=wait) if commit else None
             self.put_op(queue_id, newest, wait=wait)
             queue.end(newest)
             return result
 
     def ends_at_once(self, queue_id: int, offset: int) -> bool:
-        """Whether :meth:`end` takes microseconds, if called while the lock is held.
+        """Whether :meth:`end` takes only microseconds; call both under the lock.
 
-        It does for a half message that was stored since the opening, as nothing is searched for
-        then, where not many were stored since the queue was read last.
+        True for a half message stored since opening, which needs no search, while few have been
+        stored since its queue was last read.
         """
         queue = self._queues.get(queue_id)
         if queue is None or (queue_id, queue.newest(offset)) not in self.fresh:
@@ -419,12 +417,12 @@ StoreClosedError, ForkedStoreError
         return queue.unread(bounds[1]) <= _READ_AT_ONCE
 
     def put_op(self, queue_id: int, offset: int, *, wait: bool = True) -> None:
-        """Store the note that a half message has ended."""
+        """Store the op message of an ended half message."""
         body = str(offset).encode("ascii")
         self._core.put_stored(OP_TOPIC, queue_id, body, _OP_PROPERTIES, moved=True, wait=wait)
 
     def _commit_half(self, queue: HalfQueue, half: Half, *, fresh: bool, wait: bool) -> PutResult:
-        """Store the message in its topic, unless it is there already."""
+        """Store a half message in its real topic, unless it is already there."""
         message = queue.read_half(half)
         if message is None:
             raise StoreError(
@@ -456,7 +454,7 @@ StoreClosedError, ForkedStoreError
         return self._core.result_of(known)
 
     def _committed(self, half: Message, place: Place) -> Message | None:
-        """Return the message that was committed before a crash, before its end was noted."""
+        """Return the message committed before a crash that lost its op message, or ``None``."""
         key = half.uniq_key
         hits: Iterable[Message]
         if key is not None and self._core.config.message_index_enable:
@@ -468,7 +466,7 @@ StoreClosedError, ForkedStoreError
                 continue
             if hit.prepared_transaction_offset == half.physical_offset:
                 return hit
-            # Of an older copy of this half message.
+            # Committed from an older copy of this half message.
             if (
                 hit.uniq_key == key is not None
                 and hit.born_timestamp == half.born_timestamp
@@ -478,7 +476,7 @@ StoreClosedError, ForkedStoreError
         return None
 
     def _stored_since(self, half: Message, place: Place) -> Iterable[Message]:
-        """Yield the messages of a queue, of the same tags, since a half message was stored."""
+        """Yield the messages with the same tags that a queue has from after a half message."""
         bounds = self._core.bounds(*place)
         if bounds is None:
             return

@@ -72,8 +72,8 @@ cdef int64_t log_reserve(Store *store, int64_t stop) noexcept nogil:
 cdef int64_t queue_make_room(Store *store, Queue *queue, int64_t stop) noexcept nogil:
     """Create files and blocks for the units below ``stop``: 0 or E_STALLED.  Under the put lock.
 
-    So that no message is acknowledged without space in its queue.  Other failures are left to
-    dispatch, which reports them.
+    No message is acknowledged without space in its queue.  Other failures are left to dispatch,
+    which reports them.
     """
     cdef char *at = NULL
     cdef int64_t unit = queue.next_offset

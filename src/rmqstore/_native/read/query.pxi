@@ -19,7 +19,7 @@ cdef struct KeyQuery:
     bint records                 # keep the records; else only their offsets
     int64_t hits_before          # hits of other keys, stored before this one's
     int64_t head                 # the end of the log if the caller knows it; 0: find it
-    Index *walked            # NULL, or the file whose entries for the key are known:
+    Index *walked                # NULL, or the file whose entries for the key are known:
     int64_t walked_end           # its end when they were found
     const int64_t *walked_hits
     int64_t walked_count
@@ -111,7 +111,7 @@ cdef inline bint search_has_enough(const KeySearch *search) noexcept nogil:
 
 
 cdef int64_t query_wait(Store *store) noexcept nogil:
-    """Wait for earlier puts, or as a reader look for what came since: 0 or a status."""
+    """Wait for earlier puts; in a reader, refresh log and index: 0 or a status."""
     if store.writable:
         # Do not wait for records that cannot become visible: a failed store can still be read.
         wait_for_earlier_puts(store)
@@ -123,9 +123,9 @@ cdef int64_t query_wait(Store *store) noexcept nogil:
 
 
 cdef int64_t search_file(KeySearch *search, Index *index, int64_t i) noexcept nogil:
-    """Search the log down to the entries of index file ``i``, and then these.
+    """Search the log down to the entries of index file ``i``, then the entries.
 
-    NULL is the log's beginning.  0, 1 if there are enough hits, or the failure.
+    NULL: down to the log's beginning.  Returns 0, 1 if there are enough hits, or the failure.
     """
     cdef Store *store = search.store
     cdef int64_t stop = log_first(store)
@@ -143,7 +143,7 @@ cdef int64_t search_file(KeySearch *search, Index *index, int64_t i) noexcept no
             log_refresh_for(store, stop)
     if search.until == search.begins and (
             search.above == KEYS_LOST or (index != NULL and not whole)):
-        search.until += 1                    # lost keys may be of the record that continues there
+        search.until += 1                    # some keys of the record there may be lost
     if i == 0 and store.indexes.enabled:
         stop = max(stop, atomic_get(&store.indexes.dispatched))
     if not search.query.index_only and stop < search.until:
@@ -155,12 +155,12 @@ cdef int64_t search_file(KeySearch *search, Index *index, int64_t i) noexcept no
 
 
 cdef int64_t search_entries(KeySearch *search, Index *index, int64_t stop) noexcept nogil:
-    """Search an index file, whose entries end at the log offset ``stop``; as search_file."""
+    """Search an index file whose entries end at the log offset ``stop``: search_file's result."""
     cdef int64_t rc = search_index(search, index)
     search.until = search.begins = atomic_get(&index.begin_phy_offset)
     search.above = KEYS_ENTERED
     if rc == E_CORRUPT and atomic_get(&index.state) == INDEX_BROKEN:
-        search.until = stop + 1              # searched itself, including the record at its end
+        search.until = stop + 1              # search the log there, and the record at its end
         search.begins = -1
         search.above = KEYS_LOST
         return 0
@@ -168,7 +168,7 @@ cdef int64_t search_entries(KeySearch *search, Index *index, int64_t stop) noexc
 
 
 cdef int64_t search_add(KeySearch *search, Found *found) noexcept nogil:
-    """Take a hit, unless it equals the one before: 1 if there are enough, 0 or a status."""
+    """Add a hit, unless it repeats the last one: 1 if there are enough, 0 or a status."""
     cdef Got *got = search.got
     cdef int64_t offset = found.record.physical_offset
     if is_left_out(search.store, found.slice.data, &found.record):
@@ -188,7 +188,7 @@ cdef int64_t search_add(KeySearch *search, Found *found) noexcept nogil:
 
 
 cdef int64_t search_add_offset(KeySearch *search, int64_t offset) noexcept nogil:
-    """As search_add, where offsets are wanted."""
+    """Add the offset of a hit: search_add's result."""
     cdef Offsets *hits = search.hits
     if hits.count > search.query.hits_before and hits.items[hits.count - 1] <= offset:
         return 0
@@ -235,7 +235,7 @@ cdef int64_t search_index(KeySearch *search, Index *index) noexcept nogil:
 cdef int64_t search_candidate(
     KeySearch *search, MappedFile **near, int64_t offset,
 ) noexcept nogil:
-    """Take the record of an index entry if it has the key: 1 if there are enough, 0 or a status."""
+    """Add the record of an index entry if it has the key: 1 if there are enough, 0 or a status."""
     cdef Store *store = search.store
     cdef Found found
     cdef int64_t field
@@ -260,8 +260,8 @@ cdef int64_t hit_in_place(
 ) noexcept nogil:
     """Add the offset of a record with the key, without a copy of the record.
 
-    0, 1 if there are enough, or another failure; HIT_UNKNOWN if it is not good in place and
-    has to be read.
+    Returns 0, 1 if there are enough, or a status; HIT_UNKNOWN if its mapped bytes are not good:
+    it has to be read.
     """
     cdef Record record
     cdef int64_t field
@@ -289,7 +289,7 @@ cdef bint candidate_is_stale(Store *store, int64_t offset) noexcept nogil:
 
 
 cdef bint not_recovered(Store *store, int64_t offset) noexcept nogil:
-    """Whether a recovery of a read-only store would leave no record there."""
+    """Whether a recovery would leave no record there; False in a writing mode."""
     if not store.writable:
         derive_if_needed(store)              # finds the damage that a recovery would repair
     return not store.writable and (
@@ -299,7 +299,7 @@ cdef bint not_recovered(Store *store, int64_t offset) noexcept nogil:
 cdef bint is_left_out(Store *store, const char *data, const Record *record) noexcept nogil:
     """Whether a recovery of a read-only store would remove a record whose body checks.
 
-    If so, an owner may have written a good record since.
+    An owner may have written a good record there since the damage was found.
     """
     cdef const Damage *damage
     cdef int64_t i
@@ -352,7 +352,7 @@ cdef int64_t search_log(KeySearch *search, int64_t start, bint whole) noexcept n
         rc = 0
         if rest < search.until:
             rc = search_walk(search, rest, start if whole else -1, &found_at)
-    # If the part has keys, a file is missing that may have had some of that record's keys too.
+    # A part with keys lacks its index file, which may have had keys of that record too.
     if rc > 0 and search.begins >= 0 and note_hit(search, search.begins, &found_at) == E_NO_MEMORY:
         rc = E_NO_MEMORY
     rc = min(rc, 0)
@@ -377,7 +377,7 @@ cdef int64_t note_hit(KeySearch *search, int64_t offset, Offsets *found_at) noex
 
 
 cdef int64_t search_found(KeySearch *search, int64_t offset) noexcept nogil:
-    """Take a record that has the key: 1 if there are enough, 0 or a status."""
+    """Add a record that has the key: 1 if there are enough, 0 or a status."""
     cdef Found found
     cdef int64_t field
     cdef int64_t rc = log_record(search.store, offset, 0, &found, &field)
@@ -397,8 +397,8 @@ cdef int64_t search_walk(
     """Search from ``start`` to ``search.until``, oldest first: 1 if it has any keys, 0 or a status.
 
     The first damage that may hide the key is noted in ``got``, unless opening reported it.
-    A part without keys is noted.  ``known``: the offset of a record that is in the index and does
-    not count, -1 for none.
+    A part without keys is noted as keyless.  ``known``: the offset of a record that is in the
+    index and does not count, -1 for none.
     """
     cdef Store *store = search.store
     cdef Cursor cursor
@@ -437,7 +437,7 @@ cdef int64_t search_walk(
 
 
 cdef int64_t walk_past_damage(KeySearch *search, Cursor *cursor) noexcept nogil:
-    """Go on at the next record, and note the first damage: cursor_resync's result."""
+    """Resync, and note the first damage: cursor_resync's result."""
     cdef Store *store = search.store
     cdef int64_t bad = cursor.at
     cdef int64_t field = cursor.field
@@ -450,7 +450,7 @@ cdef int64_t walk_past_damage(KeySearch *search, Cursor *cursor) noexcept nogil:
 
 
 cdef bint record_is_keyed(const char *data, const Record *record) noexcept nogil:
-    """Whether the index would have entries for it, once it is completely written."""
+    """Whether a record has index entries, or may have once it is completely written."""
     cdef StoreProperties properties
     if record_is_rolled_back(record):
         return False

@@ -1,8 +1,8 @@
 """Connected consumers and producers, and notifications of changed groups.
 
 A heartbeat enters a connection into its groups, with the topics that each consumer group has
-subscribed to. A connection that is lost, or silent for too long, leaves all of them: for others at
-once, as nobody is a member whose connection is not open; the tables follow in turns of the loop.
+subscribed to. A connection that is lost, or silent for too long, leaves its groups: for others at
+once, as members have open connections; in the tables later, in turns of the loop.
 
 Source: ``broker/client/ConsumerManager.java``, ``ConsumerGroupInfo.java``,
 ``ProducerManager.java``, ``DefaultConsumerIdsChangeListener.java``,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 __all__ = ["Client", "Clients", "ConsumerGroup"]
 
 _SCAN_SECONDS = 10.0
-_MAX_MEMBERS = 200_000  # of all groups; a client counts once for each of its own
-_GROUPS_STEP = 1024  # groups that are looked through between two steps
+_MAX_MEMBERS = 200_000  # of all groups; a client counts once in each of its groups
+_GROUPS_STEP = 1024  # groups searched between two steps
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Client:
     language: str
     version: int  # ordinal of ``MQVersion``
     seen: float  # loop's time of its last heartbeat
-    caller: Caller | None  # of that heartbeat; others may sign on the same connection
+    caller: Caller | None  # of that heartbeat; others may use the connection
 
     def to_json(self) -> dict[str, Any]:
         """Return its entry in a list of connections."""
@@ -78,10 +78,10 @@ class ConsumerGroup:
     """Connected consumers of a group."""
 
     name: str
-    consume_type: str  # RocketMQ's name, of the last heartbeat, as the next two
+    consume_type: str  # RocketMQ's name, from the last heartbeat, as the next two
     message_model: str
     consume_from_where: str
-    # With gone ones that have not left yet.
+    # With closed connections that have not left yet.
     clients: dict[Connection, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)  # by topic
     size: int = 0  # charge of the subscriptions
@@ -94,7 +94,7 @@ class ConsumerGroup:
 
     @property
     def members(self) -> list[Client]:
-        """The clients that are there."""
+        """The clients with open connections."""
         return [client for client in self.clients.values() if client.connection.is_open]
 
     @property
@@ -137,14 +137,14 @@ class Clients:
         self._new_groups = new_groups
         self._sizes = Shares(settings.limits.subscription_bytes)
         self._members = Shares(_MAX_MEMBERS)
-        self._owners: dict[Connection, Owners] = {}  # as of its first heartbeat
-        self.groups: dict[str, ConsumerGroup] = {}  # with consumers, or whose last one has not left
+        self._owners: dict[Connection, Owners] = {}  # at its first heartbeat
+        self.groups: dict[str, ConsumerGroup] = {}  # also with closed consumers only
         self.producer_groups: dict[str, dict[Connection, Client]] = {}  # by name
-        self._named: dict[str, Client] = {}  # by client id, the one heard last
+        self._named: dict[str, Client] = {}  # by client id, of the last heartbeat
         self._consumes: dict[Connection, set[str]] = {}  # its groups
         self._produces: dict[Connection, set[str]] = {}
         self._changed: set[str] = set()  # groups to notify
-        self._changes: FairQueue[str] = FairQueue()  # the same
+        self._changes: FairQueue[str] = FairQueue()  # the same, by turns of owners
         self._telling = False
         new_groups.in_use.append(self.group)
         connections.lost.append(self.lose)
@@ -182,7 +182,7 @@ class Clients:
         return Answer(fields={})
 
     def _check_client(self, connection: Connection, request: Request) -> Answer:
-        """Answer CHECK_CLIENT_CONFIG: whether a subscription that is no tags can be read."""
+        """Answer CHECK_CLIENT_CONFIG: whether a subscription other than tags is valid."""
         subscription = checked_subscription(request)
         if subscription is not None and not subscription.is_tags:
             why = unsupported(self._settings, subscription.kind)
@@ -263,7 +263,7 @@ class Clients:
             self._check_members(owners, connection, (one,), ())
             group = self.groups.get(one.group)
             if group is None or not group.is_online:
-                if group is not None:  # its last one is gone: what it wanted counts no more
+                if group is not None:  # its last member is gone, with its subscriptions
                     self._end(group)
                 group = self.groups[one.group] = ConsumerGroup(
                     one.group, one.consume_type, one.message_model, one.consume_from_where
@@ -311,9 +311,9 @@ class Clients:
         self._sizes.give(group.owners, group.size)
 
     def lose(self, connection: Connection) -> None:
-        """Take a closed connection out of all groups; to others it is out of them already."""
+        """Remove a closed connection from its groups; others no longer see it."""
         if connection.client_id is None:
-            return  # it never had a heartbeat
+            return  # it never sent a heartbeat
         self._forget_name(connection)
         self._work.turns.begin(self._left(connection))
 
@@ -327,7 +327,7 @@ class Clients:
         self._owners.pop(connection, None)
 
     def ask_again(self) -> None:
-        """Remove consumers that may not consume any more, and producers without an account."""
+        """Remove consumers that are no longer permitted, and producers without an account."""
         self._work.turns.add(self._end_refused())
 
     def _end_refused(self) -> Steps:
@@ -366,11 +366,11 @@ class Clients:
     def _close(self, connection: Connection) -> None:
         if connection.is_open:
             self._work.log.warning("%s: closed: it was silent for too long", connection.peer)
-            connection.abort()  # one that does not read would stay, were its answers sent first
+            connection.abort()  # a close would wait for a client that does not read
             self.lose(connection)
 
     def tell(self, group: ConsumerGroup, owners: Owners) -> None:
-        """Notify the consumers of a group that owners have changed; these take turns."""
+        """Notify a group's consumers of a change by these owners; owners take turns."""
         if group.name not in self._changed:
             self._changed.add(group.name)
             self._changes.add(owners, group.name)

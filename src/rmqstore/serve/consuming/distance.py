@@ -20,7 +20,7 @@ _LOOK_SECONDS = 1.0  # between looks at the log's ends
 
 
 class Distance:
-    """Classifies messages as near or far; used by one thread."""
+    """Classifier of messages as near or far; used by one thread."""
 
     def __init__(self, store: MessageStore) -> None:
         config = store.core.config

@@ -21,9 +21,9 @@ __all__ = ["MOST_GROUPS", "ConsumerData", "Heartbeat", "checked_subscription", "
 
 _MAX_NAME = 255
 _MAX_EXPRESSION = 64 << 10
-MOST_GROUPS = 1000  # of one client, of consumers and of producers
-_KEPT = 2048  # heartbeats that were read last: a client sends the same one again and again
-_KEPT_BODY = 2048  # bytes of one that is kept, at most
+MOST_GROUPS = 1000  # of a client, of consumers and of producers each
+_KEPT = 2048  # parsed heartbeats: a client sends the same one again and again
+_KEPT_BODY = 2048  # bytes of a kept one, at most
 
 _FROM_WHERE = (
     "CONSUME_FROM_LAST_OFFSET",
@@ -60,10 +60,10 @@ class Heartbeat:
 
 
 def heartbeat_of(request: Request, most: int) -> Generator[None, None, Heartbeat]:
-    """Return the contents of a heartbeat, after as many steps as it has groups.
+    """Parse a heartbeat, one consumer group a step.
 
-    ``most`` limits the topics of all its groups; ``Refusal`` if the body is no heartbeat, has too
-    much, or has an invalid name.
+    ``most`` limits the topics of all its groups; ``Refusal`` if the body is not a heartbeat,
+    exceeds a limit, or has an invalid name.
     """
     if len(request.body) <= _KEPT_BODY:
         return _kept_heartbeat(bytes(request.body), most)
@@ -93,7 +93,7 @@ def _kept_heartbeat(body: bytes, most: int) -> Heartbeat:
 
 
 def checked_subscription(request: Request) -> Subscription | None:
-    """Return the subscription that a client wants to have checked, ``None`` if there is none."""
+    """Return the subscription to check, ``None`` if the request has none."""
     if not request.body:
         return None
     data = _object(json_body(request), "the body").get("subscriptionData")

@@ -1,13 +1,13 @@
 """Held pulls: long polling until a message arrives.
 
-The core notes for each of them its queue and the offset that it waits for. When the dispatch has
-put messages in their queues it makes a descriptor readable; then the pulls whose queues have what
-they wait for are read again, and answered if they find something. That is work of the loop's turns,
-as one filter may take long, and there may be thousands. Owners take turns, and the connections of
-an owner; of a connection it is the oldest one first. So whoever holds thousands delays its own.
+The core knows the queue and the awaited offset of each held pull. Dispatch makes a descriptor
+readable once it has put messages in their queues; then pulls whose queues have reached their offset
+are read again, and answered if they find something. This runs in turns of the loop, as a filter may
+take long and pulls may be thousands. Owners take turns, and so do the connections of an owner; the
+oldest pull of a connection comes first. So an owner of thousands delays only its own.
 
-Pulls that time out are answered the same way, some at a time: a thousand idle consumers would
-otherwise wake the loop a hundred times a second for it, and as often for their next pulls.
+Pulls that time out are answered the same way, many at a time: a thousand idle consumers would
+otherwise wake the loop a hundred times a second, and as often for their next pulls.
 
 Source: ``broker/longpolling/PullRequestHoldService.java``, ``NotifyMessageArrivingListener.java``.
 """
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 __all__ = ["Holds"]
 
 _NOTHING_WANTED = (1 << 63) - 1
-_LATE = 1 / 64  # of the time that a pull may be held: so much later it ends, at most
-_SLOW_SECONDS = 0.05  # until clients that do not read are looked at again
-_LEAST = 4096  # bytes of an answer that is not known: so many are read at once
-_STEP = 256  # pulls that are put in line between two steps
+_LATE = 1 / 64  # of a pull's time: how much later it may end
+_SLOW_SECONDS = 0.05  # between looks at clients that do not read
+_LEAST = 4096  # bytes assumed of an answer not read yet
+_STEP = 256  # pulls put in line between two steps
 
 
 @dataclass(slots=True)
@@ -54,18 +54,18 @@ class _Hold:
     connection: Connection
     pull: PullRequest
     caller: Caller | None
-    order: int  # the older of two has the lower
+    order: int  # of arrival: the oldest has the lowest
     size: int
     owners: Owners
-    ends: float  # time of the loop
+    ends: float  # loop's time
     number: int
     is_aside: bool = False  # until its client has read more
-    is_over: bool = False  # then it is answered, whatever it finds
+    is_over: bool = False  # timed out or refused: answered even if empty
     is_due: bool = False  # in the queue of due pulls
 
 
 def _end(now: float, seconds: float) -> float:
-    """Return the end of a hold from now on, rounded so that holds of the same length share one."""
+    """Return when a hold begun now ends, rounded so that holds of equal length share a timer."""
     step = math.ldexp(1.0, math.frexp(seconds * _LATE)[1] - 1)  # a power of two
     return math.ceil((now + seconds) / step) * step
 
@@ -97,15 +97,15 @@ class Holds:
         self._of: dict[Connection, set[int]] = {}
         self._order = count()
         self._ending: dict[float, dict[int, _Hold]] = {}  # by time; each has a timer, empty or not
-        self._slow: dict[Connection, list[_Hold]] = {}  # that do not read
-        self._slow_awaited = False  # they are looked at soon
+        self._slow: dict[Connection, list[_Hold]] = {}  # of clients that do not read
+        self._slow_awaited = False  # a look at them is scheduled
         self._due: FairQueue[_Hold] = FairQueue()
         limits = settings.limits
         self._sizes = Shares(limits.held_bytes)
-        # Each is charged with so much: no more than the limit of their number fit in.
+        # Least charge of a pull, so that their number stays within its limit.
         self._least_size = -(-limits.held_bytes // limits.held_pulls)
-        self._moved = False  # queues may have what is waited for
-        self._looking = False  # the look is among the loop's turns
+        self._moved = False  # queues may have reached awaited offsets
+        self._looking = False  # ``_look`` is among the loop's turns
         self._closed = False
         work.loop.add_reader(self._wakeup.fileno(), self._ring)
         connections.lost.append(self.drop)
@@ -117,11 +117,11 @@ class Holds:
 
     @property
     def taken(self) -> int:
-        """Bytes that the held pulls are charged with."""
+        """Bytes charged for the held pulls."""
         return self._sizes.taken
 
     def has_room(self, owners: Owners) -> bool:
-        """Whether owners have room for one more."""
+        """Whether owners have room for one more pull."""
         return not self._closed and self._sizes.has_room(owners, self._least_size)
 
     def add(self, connection: Connection, pull: PullRequest) -> None:
@@ -161,7 +161,7 @@ class Holds:
             yield
 
     def close(self) -> None:
-        """Drop all; the connections are closed next."""
+        """Drop all pulls; the connections are closed next."""
         self._closed = True
         self._slow.clear()
         self._due.clear()
@@ -184,7 +184,7 @@ class Holds:
     # Accounts have changed
 
     def ask_again(self) -> None:
-        """Answer the pulls that are no longer allowed."""
+        """End the pulls that are no longer allowed."""
         self._work.turns.add(self._end_refused())
 
     def _end_refused(self) -> Steps:
@@ -205,7 +205,7 @@ class Holds:
     # Arrivals
 
     def _ring(self) -> None:
-        """Go on: the dispatch has moved."""
+        """Look at the pulls: dispatch has moved."""
         self._wakeup.drain()
         if not self._closed:
             self._moved = True
@@ -232,18 +232,18 @@ class Holds:
         if not self._holds:
             self._wakeup.reached(_NOTHING_WANTED)
             return
-        # Above what was dispatched when it is set; what came before that is looked at now.
+        # Wake above the position dispatched now; look at once if it has moved meanwhile.
         reached = self._wakeup.reached(_NOTHING_WANTED)
         if reached >= 0 and self._wakeup.reached(reached + 1) > reached:
             self._look_soon()
 
     def _look(self) -> Steps:
-        """Read the pulls that are due; those whose queues move meanwhile become due as well."""
+        """Read the due pulls; pulls whose queues move meanwhile become due as well."""
         try:
             while (self._moved or self._due) and not self._closed:
                 if self._moved:
                     self._moved = False
-                    self._want()  # before the look: later messages are for the next one
+                    self._want()  # first: later messages are for the next look
                     moved = self._queues.moved()
                     if len(moved) == 1 and not self._due:  # as a rule
                         self._read(self._holds[moved[0]])
@@ -253,7 +253,7 @@ class Holds:
                 if self._due:
                     hold = self._due.pop()
                     hold.is_due = False
-                    # Of a lost connection they are dropped meanwhile.
+                    # Pulls of a lost connection are dropped meanwhile.
                     if self._holds.get(hold.number) is hold and hold.connection.is_open:
                         self._read(hold)
                     yield
@@ -261,7 +261,7 @@ class Holds:
             self._looking = False
 
     def _line_up(self, numbers: list[int]) -> Steps:
-        """Note as due pulls whose queues have moved: they are not found again until read."""
+        """Make pulls whose queues have moved due: not found again until read."""
         moved = sorted(map(self._holds.__getitem__, numbers), key=attrgetter("order"))
         for at, hold in enumerate(moved, 1):
             if self._holds.get(hold.number) is hold:
@@ -291,7 +291,7 @@ class Holds:
     def _end(self, hold: _Hold) -> None:
         """End a hold: answer it, or put it aside until its client has read earlier answers.
 
-        Else the bytes that its client does not read would grow with each of its pulls.
+        Otherwise the unread bytes of a client would grow with each of its pulls.
         """
         hold.is_over = True
         if (
@@ -309,7 +309,7 @@ class Holds:
         return not connection.is_slow and self._unread.has_room(connection, size)
 
     def _put_aside(self, hold: _Hold) -> None:
-        """Let a pull wait until its client has read more of what it was sent."""
+        """Let a pull wait until its client has read more of its answers."""
         self._queues.set_offset(hold.number, _NOTHING_WANTED)
         if hold.is_aside:
             return
@@ -323,21 +323,21 @@ class Holds:
             self._work.loop.call_later(_SLOW_SECONDS, self._look_at_slow)
 
     def go_on(self, connection: Connection) -> None:
-        """Read pulls of a client again, which has read all that it was sent."""
+        """Resume the pulls of a client that has read its answers."""
         if connection in self._slow:
             self._resume(connection)
 
     def _look_at_slow(self) -> None:
-        """Go on with the pulls of clients that have read what they were sent."""
+        """Resume the pulls of clients that have read their answers."""
         self._slow_awaited = False
         self._unread.measure()
-        for connection in list(self._slow):  # others have left it room, or it is gone
+        for connection in list(self._slow):  # there is room again, or it is gone
             if not (connection.is_open and connection.is_slow):
                 self._resume(connection)
         self._await_slow()
 
     def _resume(self, connection: Connection) -> None:
-        """Read those pulls of a client again for which there is room."""
+        """Resume the pulls of a client for which there is room."""
         self._work.turns.begin(self._resumed(connection, self._slow.pop(connection)))
 
     def _resumed(self, connection: Connection, waiting: list[_Hold]) -> Steps:

@@ -1,6 +1,6 @@
 """Queue locks for orderly consumption: one client of a group at a time.
 
-A lock lives for 60 seconds from its last renewal, also after its client is gone.
+A lock lives for 60 seconds from its last renewal, even after its client is gone.
 
 Source: ``broker/client/rebalance/RebalanceLockManager.java``,
 ``broker/processor/AdminBrokerProcessor.java lockBatchMQ``, ``unlockBatchMQ``.
@@ -34,7 +34,7 @@ __all__ = ["LOCK_MILLIS", "LockRequests", "LockedQueue", "Locks"]
 
 LOCK_MILLIS = 60_000
 _MAX_LOCKS = 100_000  # of all groups
-_FORGOTTEN_STEP = 64  # expired locks that are forgotten between two steps
+_FORGOTTEN_STEP = 64  # expired locks removed between two steps
 _MOST_NAME = 255
 
 
@@ -58,17 +58,17 @@ class _Held:
 
 
 class Locks:
-    """Holders of at most ``most`` queue locks, of which each owner and each group has a share."""
+    """Table of at most ``most`` queue locks, of which each owner and each group has a share."""
 
     def __init__(self, now: Callable[[], int], most: int = _MAX_LOCKS) -> None:
         self._now = now  # milliseconds
         self._shares = Shares(most)
         self._groups: dict[str, dict[LockedQueue, _Held]] = {}
-        # Group and queue of each, the one that was renewed longest ago first.
+        # Group and queue of each lock, in the order of their last renewals.
         self._renewed: OrderedDict[tuple[str, LockedQueue], None] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of locks, with expired ones that are not yet forgotten."""
+        """Return the number of locks, with expired ones not yet removed."""
         return self._shares.taken
 
     def holder(self, group: str, queue: LockedQueue) -> str | None:
@@ -77,7 +77,7 @@ class Locks:
         return None if lock is None or lock.is_expired(self._now()) else lock.client_id
 
     def make_room(self, group: str, owner: str) -> Steps:
-        """Forget expired locks until owner and group may have one more, or none is expired."""
+        """Remove expired locks until owner and group may have one more, or none is expired."""
         now = self._now()
         owners = _owners(group, owner)
         while not self._shares.has_room(owners) and self._forget_expired(now, _FORGOTTEN_STEP):
@@ -128,7 +128,7 @@ class Locks:
                 self._forget(group, queue)
 
     def end_refused(self, allows: Callable[..., bool]) -> Steps:
-        """Release the locks of callers that may not consume any more: others wait for them."""
+        """Release the locks of callers that are no longer permitted: others wait for them."""
         for group, queue in list(self._renewed):
             lock = self._groups.get(group, {}).get(queue)
             wanted = Resource(group, is_group=True), topic_resource(queue.topic)
@@ -144,7 +144,7 @@ class Locks:
             del self._groups[group]
 
     def _forget_expired(self, now: int, most: int) -> int:
-        """Forget so many locks that are expired; return how many there were."""
+        """Remove up to ``most`` expired locks; return how many there were."""
         for number in range(most):
             group, queue = next(iter(self._renewed), ("", None))
             if queue is None or not self._groups[group][queue].is_expired(now):
@@ -199,7 +199,7 @@ class LockRequests:
 
 
 def _asked(request: Request) -> Generator[None, None, tuple[str, str, list[LockedQueue]]]:
-    """Return group, client and queues of a body, each queue once, after a step for each."""
+    """Parse group, client and queues of a body, one queue a step; each is listed once."""
     body = yield from json_body_in_steps(request)
     if not isinstance(body, dict):
         raise refused("the body must be an object", body)

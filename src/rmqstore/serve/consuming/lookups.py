@@ -31,13 +31,13 @@ __all__ = ["MessageLookups"]
 _UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
 _MAX_UNIQUE = 32  # defaultQueryMaxNum
 _MAX_MESSAGES = 64  # maxMsgsNumBatch
-_MAX_BYTES = 8 << 20  # of records in an answer, so that it is a frame; always one
+_MAX_BYTES = 8 << 20  # of records in an answer, to fit a frame; at least one record
 _MORE_BYTES = 64 << 10  # of a record, besides its body
 _INDEX_HEADER = struct.Struct(">qqqq")  # times, then log offsets, of the first and last entry
 
 
 class MessageLookups:
-    """Requests for messages by id or key; those by key run in threads."""
+    """Requests for messages by id or key; look-ups by key run in threads."""
 
     def __init__(self, store: MessageStore, pools: Pools, unread: Unread) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class MessageLookups:
         return Answer(body=self._store.core.record_bytes(message))
 
     async def _viewed_later(self, connection: Connection, offset: int, size: int) -> Answer:
-        """Read a message once its client has read enough of what it was sent."""
+        """Read a message once its client has read enough of its answers."""
         await self._unread.reserve(connection, size)
         return Answer(body=self._store.core.record_bytes(_message_at(self._store, offset)))
 
@@ -88,7 +88,7 @@ class MessageLookups:
             raise Refusal(
                 ResponseCode.QUERY_NOT_FOUND,
                 "can not find message, maybe time range not correct",
-                fields=dict.fromkeys(fields, "0"),  # as the broker, which stops there
+                fields=dict.fromkeys(fields, "0"),  # as a broker answers
             )
         return Answer(fields=fields, body=records)
 
@@ -103,18 +103,18 @@ def _message_at(store: MessageStore, offset: int) -> Message:
 def _places(
     store: MessageStore, topic: str, key: str, most: int, times: tuple[int, int]
 ) -> list[int]:
-    """Return the places in the log of a key's records, the newest first."""
+    """Return the log offsets of a key's records, newest first."""
     offsets, count, _ = store.core.locate(topic, [key], most, *times, False)
     return memoryview(offsets).cast("q").tolist()[:count]
 
 
 def _records(store: MessageStore, places: list[int]) -> bytes:
-    """Return the newest of some records, in the order of the log."""
+    """Return the newest records that fit an answer, in log order."""
     kept: list[bytes] = []
     size = 0
     for place in places:
         message = record_at(store.core, place)
-        if message is None:  # retention has come first
+        if message is None:  # removed meanwhile
             continue
         size += message.store_size
         if kept and size > _MAX_BYTES:

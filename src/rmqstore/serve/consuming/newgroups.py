@@ -1,7 +1,7 @@
 """Groups created by their consumers: at once in memory, soon in the files.
 
-A thousand consumers may come at a time, and each group is an entry in two files that are written
-whole. Another thread writes them, for all groups that have come meanwhile.
+A thousand consumers may connect at once, and each group is an entry in two files that are written
+whole. Another thread writes them, for all groups created meanwhile.
 
 Source: ``broker/subscription/SubscriptionGroupManager.java findSubscriptionGroupConfig``,
 ``broker/topic/TopicConfigManager.java createTopicInSendMessageBackMethod``.
@@ -34,18 +34,18 @@ __all__ = ["NewGroups"]
 
 _UNIT_SUB = 2  # TopicSysFlag: hasUnitSub
 _SAVE_SECONDS = 0.05  # between two saves
-_REST = 10  # times as long as the last save took, at least
-_FAILED_SECONDS = 5.0  # after one that failed
+_REST = 10  # times the duration of the last save, at least
+_FAILED_SECONDS = 5.0  # after a failed save
 
 
 class NewGroups(SharedTable[str]):
-    """Makes groups for consumers, and their retry topics; changes them for administrators.
+    """Groups and retry topics created for consumers, and changed for administrators.
 
     The loop waits for no lock that another thread holds while it writes files.
     """
 
     def __init__(self, store: MessageStore, settings: Settings, work: Work) -> None:
-        self.in_use: list[Callable[[str], object]] = []  # whether a group is needed, by its name
+        self.in_use: list[Callable[[str], object]] = []  # whether a group, by name, is in use
         self._store = store
         self._settings = settings
         self._work = work
@@ -63,7 +63,7 @@ class NewGroups(SharedTable[str]):
         return self._groups.get(name)
 
     def config(self, name: str, owner: str) -> GroupConfig | None:
-        """Return a group's entry, made if consumers may create groups; else ``None``."""
+        """Return a group's entry, created if consumers may create groups; else ``None``."""
         entry = self._groups.get(name)
         if entry is None and self._settings.auto_create_groups:
             self.check_room(name, owner)
@@ -72,7 +72,7 @@ class NewGroups(SharedTable[str]):
         return entry
 
     def check_room(self, name: str, owner: str) -> None:
-        """Count a group that is about to be made; ``Refusal`` where there are too many."""
+        """Charge a group about to be created; ``Refusal`` if there are too many."""
         if not self.take(name, owner):
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
@@ -90,7 +90,7 @@ class NewGroups(SharedTable[str]):
         return len(self._groups)
 
     def _remove_unused(self) -> Steps:
-        """Remove the groups that are as any new one: no member, offset, message or setting."""
+        """Remove groups without members, offsets, retries and settings of their own."""
         read = set()
         for _, group in self._store.progress.names():
             read.add(group)
@@ -112,7 +112,7 @@ class NewGroups(SharedTable[str]):
         )
 
     def make_retry_topic(self, group: GroupConfig, *, unit_mode: bool) -> None:
-        """Make the retry topic of a group if it is missing."""
+        """Create the retry topic of a group if it is missing."""
         topic = paths.retry_topic(group.group_name)
         there = self._late.get(topic, self._registry.get(topic))
         if group.retry_queue_nums <= 0 or there is not None:
@@ -122,7 +122,7 @@ class NewGroups(SharedTable[str]):
         self._set_topic(topic, TopicConfig(topic, queues, queues, topic_sys_flag=flag))
 
     def _set_topic(self, name: str, entry: TopicConfig | None) -> None:
-        """Enter or remove a topic now, or with the next save while another one is deleted."""
+        """Enter or remove a topic now, or with the next save if the registry is locked."""
         self._late[name] = entry
         lock = self._registry.lock
         if lock.acquire(blocking=False):
@@ -133,7 +133,7 @@ class NewGroups(SharedTable[str]):
         self._save_soon()
 
     def _set_late_topics(self) -> None:
-        """Enter or remove the topics that are late; called with the registry's lock held."""
+        """Enter or remove the late topics; called with the registry's lock held."""
         while self._late:
             name, entry = self._late.popitem()
             if entry is not None:

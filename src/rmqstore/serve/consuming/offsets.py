@@ -32,9 +32,9 @@ __all__ = ["OffsetShares", "Offsets"]
 
 
 class OffsetShares(SharedTable[tuple[str, str]]):
-    """Shares of the offsets: of a group, and of the maker of its first offset in a topic.
+    """Shares of offsets, charged to a group and to the owner that made its first in a topic.
 
-    Offsets from the file belong to nobody but their group.
+    Offsets from the file are charged to their group only.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class OffsetShares(SharedTable[tuple[str, str]]):
         return (of_group,) if maker is None else (of_group, ("owner", maker))
 
     def _remove_unused(self) -> Steps:
-        """Remove the offsets of queues that are not there."""
+        """Remove the offsets of missing queues."""
         for topic, group in self._progress.names():
             for queue_id in self._progress.get(topic, group):
                 if not self._topics.has_queue(topic, queue_id):
@@ -117,7 +117,7 @@ class Offsets:
         return Answer(fields={})
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int, *, owner: str) -> None:
-        """Set a group's offset in a queue; ``Refusal`` if it is missing or there are too many."""
+        """Set a group's offset in a queue; ``Refusal`` without the queue, or beyond a share."""
         if not self._topics.has_queue(topic, queue_id):
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the topic {topic} has no queue {queue_id}")
         if queue_id not in self._progress.table.get((topic, group), ()):
@@ -152,7 +152,7 @@ class Offsets:
         offset = 0
         if end > 0:
             queue = Queue(self._store, topic, queue_id)
-            # All times before the first message are the same, and all after the last.
+            # All times before the first message are equivalent, as are all after the last.
             millis = min(max(millis, 0), LONG_MAX >> 1)
             if boundary == "LOWER":
                 offset = queue.offset_at(millis, "lower")

@@ -28,7 +28,7 @@ _HELD_FIELDS = ("subscription", "expressionType")
 
 
 class Pulls:
-    """Pull requests: answered, or held until there is something, and their commits."""
+    """Pull requests, answered or held until messages arrive, and their commits."""
 
     def __init__(
         self, reader: PullReader, holds: Holds, offsets: Offsets, access: Access, unread: Unread
@@ -44,7 +44,7 @@ class Pulls:
         return dict.fromkeys((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE), self._pull)
 
     def _pull(self, connection: Connection, request: Request) -> Handled:
-        """Answer PULL_MESSAGE and LITE_PULL_MESSAGE, or hold it until there is something."""
+        """Answer PULL_MESSAGE and LITE_PULL_MESSAGE, or hold them until messages arrive."""
         pull = parsed_pull(request)
         holds = self._holds
         hold = pull.suspend > 0 and not request.oneway and holds.has_room(connection.owners)
@@ -56,7 +56,7 @@ class Pulls:
         elif not hold:
             later = self._answer_later(connection, pull)
         else:
-            # While held it keeps the fields that are read again: a body may have 16 MiB.
+            # While held it keeps only fields that are read again: a body may have 16 MiB.
             fields = request.fields
             request.fields = {name: fields[name] for name in _HELD_FIELDS if name in fields}
             request.body = b""

@@ -40,7 +40,7 @@ _MAX_EXPRESSION = 64 << 10
 _LONGEST_HOLD = 3_600_000  # ms
 _HEAD = 8  # bytes of a frame before its header
 
-# The store's status to the response code for a consumer; an answer of 19 may be held back.
+# Response codes by the store's status; a pull answered with 19 may be held instead.
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -63,14 +63,14 @@ class PullRequest:
     group: str
     topic: str
     queue_id: int
-    offset: int  # where the search goes on; messages before it do not match
+    offset: int  # next one to read; messages before it do not match
     asked: int  # offset in the request
     most: int  # messages
     most_bytes: int | None  # of a 5.x client
     sys_flag: int
     sub_version: int
-    suspend: int  # milliseconds that it may be held
-    size: int = 0  # bytes of an answer that waits until its client has read earlier ones
+    suspend: int  # milliseconds for which it may be held
+    size: int = 0  # bytes of an answer that waits for room
     goes_on: bool = False  # messages follow the ones that did not match
 
 
@@ -217,10 +217,10 @@ class PullReader:
     def answer(
         self, connection: Connection, pull: PullRequest, *, may_hold: bool, woken: bool = False
     ) -> bool:
-        """Answer a pull, unless it is empty and may be held, or lacks room; return whether it was.
+        """Answer a pull; return ``False`` if it finds nothing and may be held, or lacks room.
 
-        Without room ``pull.size`` is set. Unwanted messages move ``pull.offset``, and do not end
-        the hold of a ``woken`` pull. ``Refusal`` if it is not allowed, or not any more.
+        Without room ``pull.size`` is set. Messages that do not match move ``pull.offset``, and do
+        not end the hold of a ``woken`` pull. ``Refusal`` if it is not, or no longer, allowed.
         """
         made = self._checks.filter_of(connection, pull)
         most, most_bytes = self._distance.limits(pull.topic, pull.queue_id, pull.offset)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ALL", "SQL92", "TAG", "PullFilters", "Subscription", "size_of", "unsupported"]
 
-_BYTES = 256  # of one, besides its topic and its expression; of a parsed one as well
-_TAG_BYTES = 160  # of one in a parsed expression
+_BYTES = 256  # of a subscription or a parsed expression, besides its texts
+_TAG_BYTES = 160  # of a tag in a parsed expression
 _KEPT_BYTES = 16 << 20  # of parsed expressions
 _EMPTY = sys.getsizeof("")
 _NO_NAME = [" "]  # matches no message: a client trims its tags
@@ -38,7 +38,7 @@ class Subscription:
     topic: str
     expression: str = ALL  # tags with ``||`` between them, ``*`` for all, or SQL92
     kind: str = TAG  # ``TAG``, ``SQL92``, or a client's own name
-    version: int = 0  # ``subVersion``: the higher one of a topic counts
+    version: int = 0  # ``subVersion``: the highest of a topic counts
     class_filter: bool = False
 
     @property
@@ -93,9 +93,9 @@ class Subscription:
 
 
 class PullFilters:
-    """Filters by tags, kept parsed for the next pulls, within a bound that all share.
+    """Cache of parsed tag filters, within one bound for all clients.
 
-    A parsed expression has up to forty times the memory of its text.
+    A parsed expression takes up to forty times the memory of its text.
     """
 
     def __init__(self) -> None:

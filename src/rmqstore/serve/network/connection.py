@@ -1,4 +1,4 @@
-"""One connection of a client: its frames, its answers, and our requests to it.
+"""Connection of a client: its frames, its answers, and our requests to it.
 
 Source: ``remoting/netty/NettyRemotingAbstract.java``, ``NettyRemotingServer.java``.
 """
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Shared"]
 
-_MAX_UNANSWERED = 64  # requests that are answered later, until no more are read
-_UNANSWERED_BUFFERS = 4  # as many write buffers as they may have, as well: a whole frame
-_COUNTED_SECONDS = SHARE_SECONDS / 4  # of arrivals; shorter ones are not charged to the turn
-_SHORT = 4 << 10  # bytes of an answer that is written also to a client that does not read
+_MAX_UNANSWERED = 64  # requests answered later; at this number no more are read
+_UNANSWERED_BUFFERS = 4  # their bytes, in write buffers: room for a whole frame
+_COUNTED_SECONDS = SHARE_SECONDS / 4  # shorter handling is not charged to the turn
+_SHORT = 4 << 10  # bytes; such answers go even to a client that does not read
 
 
 @dataclass(slots=True)
@@ -57,22 +57,22 @@ class Shared:
     durable: DurableAnswers
     busy_poll: BusyPoll
     dispatch: Callable[[Connection, Request], object]
-    resumed: Callable[[Connection], object]  # called when a client has read what it was sent
-    # Plain sends (310, 10, 320), and commits that change nothing (oneway 15), are handled by the
-    # core. Else every request goes through ``dispatch``, as access control and faults of tests
-    # require. May be changed at any time.
+    resumed: Callable[[Connection], object]  # called when a client reads again
+    # The core handles plain sends (310, 10, 320), and commits that change nothing (oneway 15). If
+    # false, every request goes through ``dispatch``, as access control and faults of tests require.
+    # May change at any time.
     hot_sends: bool
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Client's connection; used only in the loop."""
+    """Connection of a client; used only in the loop."""
 
     def __init__(self, shared: Shared, origin: str) -> None:
         self._shared = shared
-        self.origin = origin  # charged where no account is; see :func:`origin_of`
+        self.origin = origin  # owner charged without an account; see :func:`origin_of`
         self.peer = ""  # ``ip:port`` of the client, the born host of its messages
         self.dialled = ("127.0.0.1", 0)  # address that the client used to reach us
-        self.store_host = ""  # ``address`` as ``ip:port``, in records
+        self.store_host = ""  # ``ip:port`` in records
         self.client_id: str | None = None  # of its last heartbeat
         self.caller: Caller | None = None  # of its last request, where there are accounts
         self.language, self.version = "OTHER", 0  # of its last request
@@ -81,14 +81,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(Request)
         self.has_tls = False
-        self._counted = False  # the transport has more than it is given without a count
+        self._counted = False  # unread bytes exceed the uncounted first ones
         self._full = False  # the client reads its answers too slowly
-        self._noticed = 0  # bytes of notices that it was sent nevertheless
-        self._missed = 0  # of those that it was not
-        self._over = False  # others of its owner are read first
+        self._noticed = 0  # bytes of notices sent beyond its room
+        self._missed = 0  # bytes of notices dropped
+        self._over = False  # other connections of its owner are read first
         self._ceased = self._paused = False  # the gateway stops; nothing is read
         self._late = LateAnswers(self, shared.durable)
-        self._most_late = 0  # limit of late bytes, until no more requests are read
+        self._most_late = 0  # bytes of late answers at which no more requests are read
         # Bytes of requests answered later and of answers waiting for the disk; number of requests.
         self.unanswered = self._unanswered = 0
         self._share_began = 0.0
@@ -96,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn_awaited = False  # received requests wait for the loop's next turns
         self._long_answer: asyncio.Future[None] | None = None  # the next requests wait behind it
         self._opaque = 0
-        self._asked: dict[int, asyncio.Future[Request | str]] = {}  # or the reason why not
+        self._asked: dict[int, asyncio.Future[Request | str]] = {}  # or the reason for none
         self._waits_for: set[asyncio.Future[Request | str]] = set()  # answers of other clients
 
     @property
@@ -135,10 +135,10 @@ class Connection(asyncio.BufferedProtocol):
         self._shared.busy_poll.came(self)
 
     def _handle(self) -> None:
-        """Handle arrivals; beyond the client's share, when others had theirs.
+        """Handle arrivals up to the client's share, and the rest after the shares of others.
 
-        All of it waits where many have had their shares in this turn of the loop: a client that
-        needed no whole share the last time goes before the others.
+        In a turn of the loop whose shares are used up all of it waits; clients that needed less
+        than a share the last time go first.
         """
         turns = self._shared.work.turns
         is_late = turns.is_over and not self._waits
@@ -156,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         self._note_kept()
 
     def _handle_rest(self) -> Steps:
-        """Handle the rest, a share each step."""
+        """Handle the rest, one share a step."""
         left = True
         try:
             while left and self.is_open:
@@ -166,11 +166,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._pace()
                 yield
         finally:
-            if left:  # an error, as the loop's own where it calls us
+            if left:  # an error: as the loop does for one in a callback
                 self.abort()
 
     def _handle_share(self, began: float) -> tuple[bool, float]:
-        """Handle arrivals for a client's share; return whether some are left, and the time.
+        """Handle arrivals up to a share; return whether some are left, and the seconds spent.
 
         A client that never completes a frame does not count as active.
         """
@@ -190,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
             self._shared.connections.kept_frames.note(self, kept, frames)
 
     def _handle_requests(self, until: float) -> bool:
-        """Handle requests as long as the client reads the answers; all plain sends in the core."""
+        """Handle requests while the client reads its answers; return whether some are left."""
         shared, reader = self._shared, self._reader
         left = swollen = False
         kept = reader.kept
@@ -237,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
             self._shared.durable.ask()
 
     def settled(self) -> None:
-        """Go on: requests were answered later."""
+        """Read on, if requests answered later leave room."""
         self._note_kept()
         self._pace()
 
@@ -260,12 +260,12 @@ class Connection(asyncio.BufferedProtocol):
             or self._late.size > self._most_late
             or self._turn_awaited
             or (self._long_answer is not None and not self._long_answer.done())
-            # A client with nothing waiting is read from even where others have taken all.
+            # A client without waiting requests is read even when others have used up the room.
             or (self.unanswered > 0 and self.unanswered > self._shared.connections.unanswered_room)
         )
 
     def _pace(self) -> None:
-        """Read no more requests while answers pile up."""
+        """Pause reading requests while answers pile up; resume when they drain."""
         if self._transport is None or self._transport.is_closing():
             return
         if (self._over or self._waits) == self._paused:
@@ -279,18 +279,18 @@ class Connection(asyncio.BufferedProtocol):
                 self._shared.work.loop.call_soon(self._handle)
 
     def read_no_further(self, over: bool) -> None:
-        """Read nothing more while others of its owner are read."""
+        """Pause or resume reading, as other connections of its owner are read first."""
         if self._over != over:
             self._over = over
             self._pace()
 
     def pause_writing(self) -> None:
-        """Count what the client does not take."""
+        """Begin to count the bytes that the client leaves unread."""
         self._counted = True
         self._note_unread()
 
     def resume_writing(self) -> None:
-        """Go on: the client has taken what it was sent."""
+        """Read on: the client reads its answers again."""
         self._counted = self._full = False
         self._noticed = self._missed = 0
         self._shared.connections.unread.note(self, 0)
@@ -298,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pace()
 
     def _note_unread(self) -> None:
-        """Count what the client has not taken; read no more requests where that is too much."""
+        """Count the bytes not taken by the client; stop reading requests if they are too many."""
         if self._shared.connections.unread.note(self, self.unwritten):
             self.lacks_room()
 
@@ -341,7 +341,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_slow(self) -> bool:
-        """Whether the client does not read its answers as fast as they come."""
+        """Whether the client reads its answers too slowly."""
         return self._full
 
     def write(self, frames: bytes) -> None:
@@ -359,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
     def answer(self, request: Request, answer: Answer) -> None:
         """Answer a request, now or later; oneway requests get no answer.
 
-        A long answer to a client that leaves much unread is an error instead.
+        A long answer to a client that leaves much unread is replaced by an error.
         """
         if request.oneway:
             return
@@ -378,7 +378,7 @@ class Connection(asyncio.BufferedProtocol):
             self._write_durable(stop, encode_answer_to(request, answer))
 
     def lacks_room(self) -> None:
-        """Read no more requests until the client has taken what it was sent, if that is much."""
+        """Stop reading requests until the client reads, if it leaves much unread."""
         if self._counted and not self._full:
             self._full = True
             self._pace()
@@ -392,7 +392,7 @@ class Connection(asyncio.BufferedProtocol):
         size = len(frame)
         unread = self._shared.connections.unread
         if not unread.has_room(self, size):
-            # These come of what others do, whether this client reads them or not.
+            # Actions of others cause notices, whether or not this client reads them.
             if self._noticed + size > unread.own:
                 self._missed += size
                 if self.unwritten + self._missed > 2 * self._shared.settings.limits.write_buffer:
@@ -414,14 +414,14 @@ class Connection(asyncio.BufferedProtocol):
         asker: Connection,
         seconds: float = 10.0,
     ) -> Coroutine[Any, Any, Request]:
-        """Send a request, and return the wait for its answer, which does not keep the body.
+        """Send a request; return a coroutine for its answer, which does not keep the body.
 
         ``ConnectionError`` if the client is gone or does not read, or the asker is gone meanwhile;
         ``TimeoutError`` without an answer in time.
         """
         if not self.is_open:
             raise ConnectionResetError(f"{self.peer} is gone")
-        # Requests for others would pile up here.
+        # Requests on behalf of others would pile up here.
         if self._full or not self._shared.connections.unread.has_room(self, len(body)):
             raise ConnectionError(f"{self.peer} does not read what it is sent")
         self._opaque += 1
@@ -447,7 +447,7 @@ class Connection(asyncio.BufferedProtocol):
         return found
 
     def waits_alone(self, request: Request, done: asyncio.Future[None]) -> None:
-        """Count a request as ``waits_for``, and handle no other until it is answered."""
+        """Count a request as :meth:`waits_for`, and handle no other until it is answered."""
         self._long_answer = done
         self.waits_for(request, done)
 
@@ -465,7 +465,7 @@ class Connection(asyncio.BufferedProtocol):
         self.settled()
 
     def hold(self, size: int) -> None:
-        """Count more bytes of requests that are answered later, or fewer."""
+        """Add to the bytes of requests answered later; less if negative."""
         self.unanswered += size
         self._shared.connections.unanswered += size
 
@@ -481,13 +481,13 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """Close it after sending what was written."""
+        """Close it after sending the bytes written so far."""
         if self._transport is not None:
             self._transport.close()
 
 
 def _give_up(futures: Iterable[asyncio.Future[Request | str]], why: str) -> None:
-    """End waits; an exception in a future would stay, with all that its frames know."""
+    """End waits with a reason: an exception would keep the locals of its frames alive."""
     for future in futures:
         if not future.done():
             future.set_result(why)

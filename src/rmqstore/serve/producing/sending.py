@@ -1,6 +1,6 @@
-"""Messages of producers: checked as a broker checks them, and stored.
+"""Send requests of producers: the broker's checks, then storing.
 
-Plain messages to known topics do not come here: the core takes them from their frames to the log,
+Plain messages to known topics do not come here: the core appends them straight from their frames,
 with the same result.
 
 Source: ``broker/processor/SendMessageProcessor.java``, ``AbstractSendMessageProcessor.java``,
@@ -48,18 +48,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Sends", "Sent", "parse_send", "properties_of", "refusal_of"]
 
-_V3_4_9 = 121  # MQVersion: from it on the request's maxReconsumeTimes counts
-_MAX_PROPERTIES = 200 << 10  # characters; what is stored is bounded by the store
+_V3_4_9 = 121  # MQVersion from which a request's maxReconsumeTimes counts
+_MAX_PROPERTIES = 200 << 10  # characters parsed; the store limits the bytes stored
 _TRANSACTION_BITS = 0xC
 _MULTI_TAGS = 2  # MessageSysFlag.MULTI_TAGS_FLAG
-# Delays of 5.x, unknown to 4.9.3; the common part of their names finds them in a batch.
+# Arbitrary delays of 5.x, unknown to 4.9.3; batches are searched for their common prefix.
 _TIMERS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
 _TIMER = "TIMER_DEL"
-_MOST_WARNED = 4096  # clients, until they are warned again
+_MOST_WARNED = 4096  # clients; then the set is cleared
 _OFFSET_DIGITS = 16  # at the end of a message id
 
 _LONG_FORMS = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
-# Fields of SEND_MESSAGE_V2, in the order of the letters, and their names in SEND_MESSAGE.
+# Field names by those of SEND_MESSAGE: the letters of SEND_MESSAGE_V2, in order; the names.
 _SHORT = {name: chr(ord("a") + at) for at, name in enumerate(SEND_FIELD_NAMES)}
 _LONG = {name: name for name in SEND_FIELD_NAMES}
 
@@ -96,15 +96,15 @@ class Sent:
 
     request: Request
     producer_group: str
-    topic: str  # where it is stored: the dead letter queue after too many retries
+    topic: str  # to store in: the dead-letter topic after too many retries
     default_topic: str
     default_queue_nums: int
     asked_queue: int  # in the answer
-    queue_id: int  # where it is stored
+    queue_id: int  # to store in
     sys_flag: int
     born_timestamp: int
     flag: int
-    properties: dict[str, str]  # for a batch, of its header
+    properties: dict[str, str]  # of a batch: of its header
     reconsume_times: int
     unit_mode: bool
     max_reconsume_times: int | None
@@ -112,7 +112,7 @@ class Sent:
 
     @property
     def waits(self) -> bool:
-        """Whether the producer wants to wait for the disk."""
+        """Whether the producer waits for the disk."""
         return self.properties.get("WAIT", "true").lower() == "true"
 
 
@@ -149,7 +149,7 @@ def parse_send(request: Request) -> Sent:
 
 
 def refusal_of(error: StoreError) -> Answer:
-    """Return the answer to a message that the store has rejected."""
+    """Return the answer to a message that the store rejected."""
     status = error.status if isinstance(error, PutError) else None
     if isinstance(error, (StoreClosedError, StoreFailedError)):
         status = PutStatus.SERVICE_NOT_AVAILABLE
@@ -161,7 +161,7 @@ def refusal_of(error: StoreError) -> Answer:
 
 
 class Sends:
-    """Sends of producers that the core has not taken from their frames."""
+    """Sends that the core leaves to Python."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class Sends:
         ids: str,
         fields: dict[str, str],
     ) -> Answer | None:
-        """Answer with the place of a message, with synchronous flush once it is on the disk."""
+        """Answer with id and queue offset; with synchronous flush, once the message is on disk."""
         fields |= {
             "msgId": ids,
             "queueId": str(sent.asked_queue),
@@ -235,14 +235,14 @@ class Sends:
             self._durable.ask()
             return answer
 
-        # For a batch the last one: the disk may have only the first records of it.
+        # Of a batch the last record counts: the disk may have only the first ones.
         connection.answer_durable(sent.request, answer, int(ids[-_OFFSET_DIGITS:], 16) + 1)
         return None
 
     # Checks
 
     def topic_of(self, connection: Connection, sent: Sent) -> TopicConfig:
-        """Return the topic of a message, made if allowed; set the queue if the broker picks it."""
+        """Return the topic of a message, created if allowed; pick its queue if it names none."""
         if sent.topic == SCHEDULE_TOPIC:
             raise Refusal(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{sent.topic}] is forbidden."
@@ -277,7 +277,7 @@ class Sends:
     def _retries_exhausted(
         self, connection: Connection, sent: Sent, entry: TopicConfig
     ) -> TopicConfig:
-        """Turn a message after too many retries into a dead letter."""
+        """Return the topic of a retry: the dead-letter topic after too many retries."""
         prefix = paths.retry_topic("")
         if not sent.topic.startswith(prefix):
             return entry
@@ -321,8 +321,8 @@ class Sends:
         return self.store_plain(connection, sent, Place(sent.topic, sent.queue_id), kept)
 
     def _warn_of_timer(self, connection: Connection, sent: Sent) -> None:
-        """Warn, once a client, that 4.9.3 has no arbitrary delays: no message waits for one."""
-        client = connection.client_id or connection.peer  # one without heartbeats has no id
+        """Warn a client once that 4.9.3 has no arbitrary delays: its message is not delayed."""
+        client = connection.client_id or connection.peer  # no id before a heartbeat
         warned = self._warned
         if client not in warned:
             if len(warned) >= _MOST_WARNED:
@@ -343,7 +343,7 @@ class Sends:
         *,
         sys_flag: int | None = None,
     ) -> PutResult:
-        """Store a message at a place, without waiting for the disk."""
+        """Store a message in a queue, without waiting for the disk."""
         return self._store.core.put_stored(
             *place,
             bytes(sent.request.body),
@@ -368,9 +368,9 @@ class Sends:
         return min(int(value), len(self._store.config.message_delay_level.split()))
 
     def _store_delayed(self, connection: Connection, sent: Sent, level: int) -> PutResult:
-        """Store a delayed message; as with a broker its WAIT stays.
+        """Store a delayed message; it keeps its WAIT, as with a broker.
 
-        A broker accepts one for the topic of half messages, and drops it when it is due.
+        Refused for the half topic: a broker accepts such a message, and drops it when it is due.
         """
         if sent.topic == HALF_TOPIC:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)
@@ -386,7 +386,7 @@ class Sends:
         return self.store_plain(connection, sent, Place(SCHEDULE_TOPIC, level - 1), properties)
 
     def _store_half(self, connection: Connection, sent: Sent) -> PutResult:
-        """Store a half message, which nobody reads until its transaction is committed."""
+        """Store a half message, invisible until its transaction is committed."""
         self._topics.for_send(connection.owner, HALF_TOPIC, "", 1, unit=False)
         return self._store.transactions.put_half(
             sent.topic,
@@ -402,10 +402,10 @@ class Sends:
         )
 
     def _store_batch(self, connection: Connection, sent: Sent) -> tuple[PutResult, str]:
-        """Store the messages of a batch side by side, or none; return their ids as well."""
+        """Store a batch contiguously, or nothing; return its result, and the ids of all."""
         most = self._store.config.max_message_size
         if len(sent.request.body) > most:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)  # the records are larger still
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)  # the records are larger
         cluster = f"CLUSTER\1{self._settings.cluster}"
         rows = [
             (body, f"{own}{'' if not own or own.endswith(chr(2)) else chr(2)}{cluster}", flag)

@@ -19,7 +19,7 @@ cdef inline int text_argument(str argument, object value, Span *span) except -1:
 
 
 cdef bint is_mapping(object value) except -1:
-    """Two calls: of one with a tuple of both, Cython drops an error that the second raises."""
+    """Whether it is a mapping; given a tuple, Cython drops an error of the second check."""
     return isinstance(value, dict) or isinstance(value, Mapping)
 
 
@@ -74,7 +74,7 @@ cdef int take_group(object producer_group, Row *row) except -1:
 
 
 cdef object take_keys(object keys, Row *row):
-    """Set the keys; the str that has their text."""
+    """Set the keys; returns the str that owns their text."""
     keys = joined_keys(KEYS_ARGUMENT, -1, keys)
     if keys is not None:
         text_argument("keys", keys, &row.keys)
@@ -82,7 +82,7 @@ cdef object take_keys(object keys, Row *row):
 
 
 cdef int take_wait(Store *store, object delay_level, object producer_group, Row *row) except -1:
-    """Set what keeps the message from its topic for now."""
+    """Set the delay level, or the producer group of a half message."""
     if delay_level is not ZERO:
         # A level above the highest is the highest, as in 4.9.3.
         row.delay_level = min(int_argument("delay_level", delay_level, 0, INT32_MAX),
@@ -97,7 +97,7 @@ cdef int take_wait(Store *store, object delay_level, object producer_group, Row 
 
 
 cdef bytes take_light_queues(object lite_topics, Row *row):
-    """Set the further queues; the bytes that have their names."""
+    """Set the further queues; returns the bytes that own their names."""
     cdef bytes names = light_names(lite_topics)
     row.multi.data = names
     row.multi.length = len(names)
@@ -108,7 +108,7 @@ cdef bytes take_light_queues(object lite_topics, Row *row):
 
 
 cdef bint take_body(object body, Row *row, Py_buffer *view) except -1:
-    """Set the body; whether ``view`` is to be released after its use."""
+    """Set the body; returns whether ``view`` must be released after use."""
     if PyBytes_CheckExact(body):
         row.body.data = PyBytes_AS_STRING(body)
         row.body.length = PyBytes_GET_SIZE(body)
@@ -130,7 +130,7 @@ cdef bint take_body(object body, Row *row, Py_buffer *view) except -1:
 
 
 cdef object pack_body(OpenStore engine, object body, Row *row):
-    """Deflate a body that is large enough; the object that has the bytes to store."""
+    """Deflate a body that is large enough; returns the object that owns the bytes to store."""
     if not isinstance(body, bodies.Deflated):
         if row.body.length < max(1, engine.store.settings.compress_above):
             return body
@@ -145,7 +145,7 @@ cdef object pack_body(OpenStore engine, object body, Row *row):
 cdef int64_t choose_queue(
     OpenStore engine, Topic *topic, object queue_id, object queue_key,
 ) except -1:
-    """By id, by key, or round-robin; ``topic`` is NULL if it is yet to be created."""
+    """Queue id: as given, by key, or round-robin; ``topic`` is NULL if it is yet to be created."""
     cdef int64_t queue_nums = engine.store.settings.default_queue_nums
     cdef int64_t number = -1
     cdef int how = QUEUE_IN_TURN
@@ -228,7 +228,7 @@ cdef PutResult put_message(
 
 
 cdef Topic *waiting_topic(OpenStore engine, const Row *row, Topic *topic) except NULL:
-    """Topic in which a message is stored: its own, or that in which it waits."""
+    """Topic to store a message in: its own, the schedule topic, or the half topic."""
     cdef Span half
     if row.delay_level > 0:
         topic = topic_enter(&engine.store.table, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH)
@@ -242,7 +242,7 @@ cdef Topic *waiting_topic(OpenStore engine, const Row *row, Topic *topic) except
 
 
 cdef inline int32_t waiting_queue_id(const Row *row) noexcept nogil:
-    """As waiting_topic, the queue's id."""
+    """Queue id to store a message in, within waiting_topic."""
     if row.delay_level > 0:
         return <int32_t>(row.delay_level - 1)
     return 0 if row.producer_group.length > 0 else <int32_t>row.queue_id
