@@ -183,10 +183,16 @@ class Retries:
                 for message in got.messages:
                     self._keep(queue, queue_id, message, topic)
                 if got.status is GetStatus.OFFSET_OVERFLOW_BADLY:  # the topic was deleted
-                    del self._queues[queue_id]
+                    self._drop(queue_id)
                 if got.next_offset <= queue.next or queue_id not in self._queues:
                     break
                 queue.next = got.next_offset
+
+    def _drop(self, queue_id: int) -> None:
+        """Forget a queue, with its messages that wait for consumers of any topic."""
+        del self._queues[queue_id]
+        for topic, waiting in self._waiting.items():
+            self._waiting[topic] = deque(one for one in waiting if one[0] != queue_id)
 
     def _get(
         self, queue: _RetryQueue, queue_id: int, head: int, most: int = _BATCH

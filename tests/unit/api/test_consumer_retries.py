@@ -15,6 +15,7 @@ import rmqstore
 from rmqstore.consume.consumer import Consumer
 from support.consumed import bodies, fill
 from support.damaged_store import flip
+from support.sends import wait_for
 
 WAIT = 60.0
 LOG_SIZE = 1 << 16
@@ -346,3 +347,31 @@ def test_a_filled_retry_holds_no_progress_up(tmp_path: Path) -> None:
         assert store.offsets["%RETRY%billing", "billing"] == {0: 8}
     with rmqstore.open(tmp_path, "r+") as store:
         assert taken(store) == []
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_reader_goes_on_where_its_owner_makes_the_retry_topic_anew(tmp_path, taken):
+    retries = "%RETRY%billing"
+    with rmqstore.open(tmp_path / "s", "a", config=SMALL) as owner:
+
+        def put(topic: str, body: bytes) -> None:
+            stop = owner.queue_bounds(retries, 0)[1]
+            owner.core.put_stored(retries, 0, body, f"RETRY_TOPIC\1{topic}", wait=False)
+            wait_for(lambda: owner.queue_bounds(retries, 0)[1] > stop)
+
+        owner.create_topic(retries, 1)
+        for topic in ("other", "orders"):
+            owner.put(topic, b"1")
+            put(topic, b"2")
+        with (
+            rmqstore.open(owner.path) as reader,
+            reader.consumer("orders", group="billing") as orders,
+            reader.consumer("other", group="billing") as other,
+        ):
+            assert sorted(bodies(orders)) == [1, 2]
+            assert not taken or sorted(bodies(other)) == [1, 2]
+            owner.delete_topic(retries)
+            owner.create_topic(retries, 1)
+            put("orders", b"3")  # the queue is shorter than it was
+            wait_for(lambda: 3 in bodies(orders))
+            assert bodies(other) == ([] if taken else [1])
