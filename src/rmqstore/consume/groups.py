@@ -327,8 +327,7 @@ class Groups:
         TypeError, ValueError
             ``group`` is not a valid name, and no such group exists.
         StoreCorruptError
-            A record that the time behind is read from does not check; or ``consumerOffset.json``
-            and its ``.bak`` are torn, and have been since opening.
+            ``consumerOffset.json`` and its ``.bak`` are torn, and have been since opening.
         OSError
             A file cannot be read.
         StoreClosedError, ForkedStoreError

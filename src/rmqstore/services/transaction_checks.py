@@ -210,3 +210,4 @@ class TransactionChecks(Service):
         if first != message.queue_offset:  # the group's offset has not passed it
             self._transactions.put_op(queue.queue_id, message.queue_offset)
         queue.end(message.queue_offset)
+        self._transactions.fresh.discard((queue.queue_id, message.queue_offset))
