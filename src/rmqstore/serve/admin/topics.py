@@ -33,7 +33,7 @@ __all__ = ["UNSET", "TopicAdmin", "check_queues", "entry_of"]
 _MAX_TOPICS = 100_000
 _MAX_QUEUES = 65_536
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
-UNSET = "not set any response code"  # 4.9.3 leaves it in these answers
+UNSET = "not set any response code"  # remark in these answers of 4.9.3
 
 
 class TopicAdmin:
@@ -139,7 +139,7 @@ class TopicAdmin:
         return Answer()
 
     async def _clean_unused(self, connection: Connection, request: Request) -> Answer:
-        """Answer CLEAN_UNUSED_TOPIC, and CLEAN_EXPIRED_CONSUMEQUEUE, as retention does."""
+        """Answer CLEAN_UNUSED_TOPIC and CLEAN_EXPIRED_CONSUMEQUEUE, as retention does."""
         unused = await self._pools.remove(connection, request, self._store.clean_unused_topics)
         if unused:
             self._work.log.info(
@@ -156,7 +156,7 @@ class TopicAdmin:
         return Answer(fields={}, body=(yield from dumps_in_steps(body)))
 
     def _one_config(self, connection: Connection, request: Request) -> Answer:
-        """Answer GET_TOPIC_CONFIG of 5.x: an entry without attributes, unknown to 4.9.3."""
+        """Answer GET_TOPIC_CONFIG of 5.x: an entry, with no attributes, as 4.9.3 has none."""
         topic = topic_of(request)
         entry = self._topics.config(topic)
         if entry is None:
@@ -168,7 +168,7 @@ class TopicAdmin:
         return Answer(body=dumps({"topicList": system_topics(self._settings)}))
 
     def _changeable(self, request: Request) -> str:
-        """Return the topic that a request changes; ``Refusal`` if it is built in."""
+        """Return the topic to change; ``Refusal`` if it is built in."""
         topic = topic_of(request)
         if is_system_topic(self._settings, topic):
             raise Refusal(
@@ -178,7 +178,7 @@ class TopicAdmin:
 
 
 def entry_of(topics: ServedTopics, topic: str) -> TopicConfig:
-    """Return a topic's entry; ``Refusal`` without one."""
+    """Return a topic's entry; ``Refusal`` if there is none."""
     entry = topics.config(topic)
     if entry is None:
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
@@ -186,7 +186,7 @@ def entry_of(topics: ServedTopics, topic: str) -> TopicConfig:
 
 
 def check_queues(most: int, name: str, queues: int, has: int) -> None:
-    """Refuse more queues than clients may ask for, but not fewer than the topic has."""
+    """Refuse more queues than clients may ask for, unless the topic already has them."""
     if queues > max(most, has):
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
