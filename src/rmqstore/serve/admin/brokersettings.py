@@ -105,8 +105,7 @@ def broker_settings(
 def _store_settings(store: MessageStore) -> dict[str, str]:
     """Return the settings of RocketMQ's store; ours have no key there."""
     config = store.config
-    # Settings without a meaning here have 4.9.3's defaults; an empty one is ``null`` there: no
-    # line.
+    # Settings without a meaning here have 4.9.3's defaults; empty ones are ``null`` there: no line.
     found = {key: default for key, (default, _) in (MEANINGLESS | REFUSED).items() if default}
     found[_BATCH_PUSH] = found.pop("enableBatchPush")
     for name, spec in specs_of(StoreConfig).items():
