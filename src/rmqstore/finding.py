@@ -92,7 +92,7 @@ class Lookups:
         keys : iterable of str
             Compared exactly, with KEYS and UNIQ_KEY.
         max_num : int, optional
-            Maximum of messages for each key; all by default.
+            Maximum number of messages per key; all by default.
         begin, end : int, datetime or str, optional
             Store times, both inclusive.
         index_only : bool, optional
@@ -135,7 +135,7 @@ class Lookups:
         keys : iterable of str
             Compared exactly, with KEYS and UNIQ_KEY.
         max_num : int, optional
-            Maximum for each key; all by default.
+            Maximum number per key; all by default.
         begin, end : int, datetime or str, optional
             Store times, both inclusive.
         index_only : bool, optional

@@ -111,7 +111,6 @@ class DurableWaits:
                     future.set_result(done)
 
     def _expire(self) -> None:
-        """End the waits that have timed out."""
         self._timer = None
         self._settle()
         now = self._loop.time()

@@ -33,7 +33,6 @@ def printable(text: str) -> str:
 
 
 def _escape(char: str) -> str:
-    """Return an escape for an unprintable character."""
     if char in _MARKS:
         return _MARKS[char]
     code = ord(char)

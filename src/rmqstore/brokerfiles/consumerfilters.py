@@ -177,7 +177,6 @@ class ConsumerFilterTable:
         return iter(list(self._filters.values()))
 
     def __len__(self) -> int:
-        """Return the number of subscriptions."""
         return len(self._filters)
 
 
@@ -204,7 +203,6 @@ def _has_surrogates(text: str) -> bool:
 
 
 def _decode(data: Any) -> list[ConsumerFilter]:
-    """Return the subscriptions of a parsed file."""
     found = []
     for topic, entry in _object(file_object(data), "filterDataByTopic").items():
         if entry is None:

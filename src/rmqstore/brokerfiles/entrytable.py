@@ -23,8 +23,6 @@ _DEPTH = 2  # tabs before an entry
 
 
 class _Entry(Protocol):
-    """Entry of a table."""
-
     @classmethod
     def from_json(cls, name: str, entry: Any) -> Self:
         """Return the entry of its JSON; ``ValueError`` if it is invalid."""
@@ -130,7 +128,6 @@ class EntryTable(Generic[_EntryT]):
         return None if row is None else row.entry
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is an entry of this name."""
         return name in self._rows
 
     def __iter__(self) -> Iterator[_EntryT]:
@@ -138,7 +135,6 @@ class EntryTable(Generic[_EntryT]):
         return iter([row.entry for row in list(self._rows.values())])
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return len(self._rows)
 
     def _decode(self, data: Any) -> tuple[DataVersion, dict[str, _EntryT], dict[str, Any]]:

@@ -57,7 +57,6 @@ class JsonError(ValueError):
         super().__init__(reason, position, line)
 
     def __str__(self) -> str:
-        """Return the reason with line and character."""
         return f"{self.reason} (line {self.line}, character {self.position})"
 
 
@@ -93,7 +92,6 @@ class Parser:
         return repr(self.text[self.at : self.at + 12])
 
     def _skip_space(self) -> int:
-        """Skip whitespace and return the next position."""
         match = _SPACE.match(self.text, self.at)
         return self.at if match is None else match.end()
 
@@ -322,8 +320,6 @@ def _write_sequence(value: Sequence[Any], depth: int, out: list[str]) -> None:
 
 
 def _quote(text: str) -> str:
-    """Return ``text`` in quotation marks, escaped."""
-
     def escape(special: re.Match[str]) -> str:
         char = special[0]
         return _SPECIAL_SHORT.get(char) or f"\\u{ord(char):04X}"

@@ -1,11 +1,11 @@
 """Syntax tree of a pyarrow filter expression.
 
-pyarrow has no interface for it.  Substrait is no way: each level of ``and`` and ``or`` doubles its
-size (10 comparisons in a row are 193 KB, 25 would be GBs), and it refuses implicit casts, as in
-a comparison with a number of another width or a time of another unit.  So an expression is
-pickled, which is public and which Arrow keeps readable: the pickle has an Arrow file with the
-calls and field names as metadata, in order, and the literals as columns.  Anything unexpected
-there gives None, which excludes no message.
+pyarrow has no interface for it.  Substrait will not do: each level of ``and`` and ``or`` doubles
+its size (10 comparisons in a row are 193 KB, 25 would be GBs), and it refuses implicit casts, as in
+a comparison with a number of another width or a time of another unit.  So an expression is pickled,
+which is public and which Arrow keeps readable: the pickle has an Arrow file with the calls and
+field names as metadata, in order, and the literals as columns.  Anything unexpected there gives
+None, which excludes no message.
 
 Source: Apache Arrow, ``cpp/src/arrow/compute/expression.cc`` Serialize.
 """

@@ -58,7 +58,7 @@ class Scan:
     tags, sql : str or None
         Likewise.
     batch_rows : int
-        Maximum of rows in a batch.
+        Maximum number of rows in a batch.
     is_along_queue : bool
         One queue of one topic was requested: ``start`` and ``stop`` are then queue offsets, and
         physical offsets otherwise.
@@ -159,7 +159,7 @@ class Scan:
 
     @property
     def batch_rows(self) -> int:
-        """Maximum of rows in a batch."""
+        """Maximum number of rows in a batch."""
         return self._batch_rows
 
     @property

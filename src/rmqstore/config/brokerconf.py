@@ -144,8 +144,6 @@ def _key_end(line: str) -> int:
 
 
 def _unescape(text: str, line: int) -> str:
-    """Return ``text`` with its escapes replaced."""
-
     def meaning(escape: re.Match[str]) -> str:
         code = escape[1]
         if code == "u":

@@ -117,7 +117,6 @@ def text(java: str, default: str | None, form: str = "", form_name: str = "", **
 
 
 def _field(default: object, spec: Spec) -> Any:
-    """Return the dataclass field that carries ``spec`` as its metadata."""
     return dataclasses.field(default=default, metadata={_KEY: spec})
 
 

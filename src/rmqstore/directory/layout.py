@@ -151,7 +151,7 @@ def log_directories(root: str, config: StoreConfig | None) -> list[Path]:
 
 
 def log_file(root: str, config: StoreConfig | None, start: int) -> Path:
-    """Return the path of the log file that begins at ``start``, or its path in the first place."""
+    """Return the path of the log file beginning at ``start``, by default in the first directory."""
     every = [one / paths.offset_file_name(start) for one in log_directories(root, config)]
     return next((one for one in every if one.exists()), every[0])
 
@@ -335,7 +335,6 @@ def refuse_shared_log(root: str, config: StoreConfig | None) -> None:
 
 
 def _real(root: str, name: str) -> str:
-    """Return the real path of a part of a store."""
     return os.path.realpath(os.path.join(root, name))  # noqa: PTH118
 
 

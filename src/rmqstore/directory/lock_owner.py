@@ -36,7 +36,6 @@ class LockOwner:
     command: str | None  # such as ``java org.apache.rocketmq.broker.BrokerStartup``
 
     def __str__(self) -> str:
-        """Return both as text."""
         if self.pid is None:
             return "a process that the system does not name"
         return f"process {self.pid}" + (f" ({self.command})" if self.command else "")

@@ -289,7 +289,6 @@ class TopicRegistry:
         self._changed(name)
 
     def _enter(self, name: str, entry: TopicConfig | None) -> None:
-        """Set a topic's entry in the table, or remove it."""
         if entry is None:
             self._table.remove(name)
         else:

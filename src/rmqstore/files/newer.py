@@ -48,7 +48,6 @@ class Newer:
     has_topics: bool = False
 
     def __str__(self) -> str:
-        """Return both as one sentence."""
         return f"{self.place}: {self.what}" + (f": {self.reading}" if self.reading else "")
 
 

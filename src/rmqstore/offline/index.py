@@ -314,7 +314,7 @@ class IndexFileReader:
         Parameters
         ----------
         most : int
-            Maximum of errors to return.
+            Maximum number of errors.
 
         Returns
         -------

@@ -60,7 +60,7 @@ class LogSource:
     deleted : mapping of str to int
         Deleted topics: records below this log offset are not copied.
     first_offsets : str, optional
-        A file of :func:`save_queue_numbers`: what is added to the queue offsets of each queue.
+        A file of :func:`save_queue_numbers`: the number added to the queue offsets of each queue.
     """
 
     directory: str

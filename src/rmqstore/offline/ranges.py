@@ -80,7 +80,7 @@ class LogPlan:
     first, end : int
         Physical offsets of the first byte, and after the last one outside a hole.
     step : int
-        Bytes of a range; a range smaller than a file ends at the file's end.
+        Bytes of a range; one smaller than a file never extends into the next.
     any_version : bool
         Records of RocketMQ 5 are accepted.
     """

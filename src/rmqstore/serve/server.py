@@ -162,7 +162,6 @@ class Server(Closing):
         self._warn(host)
 
     def _warn(self, host: str) -> None:
-        """Log warnings for the operator."""
         settings = self.gateway.settings
         if not is_loopback(host) and (settings.acl is None or settings.tls is None):
             missing = [
@@ -402,12 +401,10 @@ class Server(Closing):
                 self._release()
 
     def _end_unstarted(self) -> None:
-        """End the loop of a server that did not start."""
         self._loop.run_until_complete(self.gateway.stop())
         self._loop.close()
 
     def _end_loop(self) -> None:
-        """Stop the gateway in its loop, and end the loop."""
         try:
             if self._thread.is_alive():
                 stopping = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)

@@ -3,8 +3,8 @@
 Each request with a handler is in one of three tables here.  Any other is for administrators only:
 denied by default.
 
-Source: ``acl/plain/PlainAccessValidator.java parse``, ``acl/common/Permission.java``; 4.9.3 checks
-topics and groups of nine requests, and requires an administrator for five.
+Source: ``acl/plain/PlainAccessValidator.java parse``, ``acl/common/Permission.java``; 4.9.3 looks
+at the topics and groups of nine requests, and asks for an administrator at five.
 """
 
 from __future__ import annotations
@@ -149,7 +149,6 @@ def _sent(topic: str, properties: str, batch: str) -> Look:
 
 
 def _further(properties: str) -> Iterable[Resource]:
-    """Yield the further queues of a message's properties."""
     if _FURTHER_QUEUES not in properties:
         return
     for item in properties.split("\2"):

@@ -65,7 +65,6 @@ class BrokerAdmin:
         }
 
     def _runtime(self, connection: Connection, request: Request) -> Answer:
-        """Answer GET_BROKER_RUNTIME_INFO."""
         return Answer(body=dumps({"table": self._runtime_info()}))
 
     def _runtime_info(self) -> dict[str, str]:
@@ -135,7 +134,6 @@ class BrokerAdmin:
         return Answer(fields={"version": version}, body=body.encode())
 
     def _rate(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer VIEW_BROKER_STATS_DATA."""
         name, key = text(request, "statsName"), text(request, "statsKey")
         yield from self._rates.read()
         spans = self._rates.spans(name, key)

@@ -57,7 +57,6 @@ class Forwarding:
     def _running_info(
         self, connection: Connection, request: Request
     ) -> Coroutine[Any, Any, Answer]:
-        """Answer GET_CONSUMER_RUNNING_INFO."""
         if len(request.body) > _BODY_MOST:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
@@ -129,7 +128,6 @@ def _failed(group: str, client_id: str, error: ConnectionError) -> Refusal:
 
 
 async def _answered(asked: Coroutine[Any, Any, Request], group: str, client_id: str) -> Answer:
-    """Return a consumer's answer."""
     try:
         answer = await asked
     except TimeoutError:

@@ -152,7 +152,6 @@ class GroupAdmin:
         return Answer()
 
     def _all_configs(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
         table = Entries((name, entry.to_json()) for name, entry in all_groups(self._store))
         body = Entries(self._store.group_entries.json_of(table).items())
         return Answer(body=(yield from dumps_in_steps(body)))

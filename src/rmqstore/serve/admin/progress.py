@@ -73,7 +73,6 @@ class ProgressAdmin:
         }
 
     def _of_group(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer GET_CONSUME_STATS."""
         group = group_of(request)
         tps = 0.0
         entries: list[TopicConfig] = []
@@ -97,7 +96,6 @@ class ProgressAdmin:
         )
 
     def _of_all_groups(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer GET_BROKER_CONSUME_STATS."""
         only_ordered = truth(request, "isOrder")
         topics_by_group = yield from self._topics_by_group()
         queues = total = 0
@@ -216,7 +214,6 @@ class ProgressAdmin:
     # Offset tables as in their files, for slaves and tools
 
     def _all_offsets(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer GET_ALL_CONSUMER_OFFSET."""
         progress = self._progress
         names = progress.names()
         if not names:

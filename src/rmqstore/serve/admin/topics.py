@@ -75,7 +75,6 @@ class TopicAdmin:
         }
 
     async def _update(self, connection: Connection, request: Request) -> Answer:
-        """Answer UPDATE_AND_CREATE_TOPIC."""
         name = new_topic(self._changeable(request))
         read = number(request, "readQueueNums", least=0, most=_MAX_QUEUES)
         write = number(request, "writeQueueNums", least=0, most=_MAX_QUEUES)
@@ -150,7 +149,6 @@ class TopicAdmin:
     # Lists
 
     def _all_configs(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer GET_ALL_TOPIC_CONFIG."""
         table = Entries((entry.topic_name, entry.to_json()) for entry in self._topics.all())
         body = Entries(self._store.registry.json_of(table).items())
         return Answer(fields={}, body=(yield from dumps_in_steps(body)))
@@ -164,7 +162,6 @@ class TopicAdmin:
         return Answer(body=dumps({"attributes": {}} | entry.to_json()))
 
     def _system_list(self, connection: Connection, request: Request) -> Answer:
-        """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
         return Answer(body=dumps({"topicList": system_topics(self._settings)}))
 
     def _changeable(self, request: Request) -> str:

@@ -202,7 +202,6 @@ class HttpServer:
         return Reply(b"", reply.kind, reply.status) if words[0] == "HEAD" else reply
 
     async def _get(self, address: str) -> Reply:
-        """Return the reply for an address."""
         try:
             target = urlsplit(address)
             query = parse_qs(

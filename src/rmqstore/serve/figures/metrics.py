@@ -97,7 +97,6 @@ class _Families:
         self._families = list(families)
 
     def collect(self) -> Iterable[Metric]:
-        """Return the figures."""
         return self._families
 
 

@@ -1,6 +1,6 @@
 """File descriptors: connections leave some for the store, the log and other files.
 
-Source: none in RocketMQ, which leaves it to ``ulimit -n`` in the broker's start script.
+RocketMQ has nothing of the kind: its broker relies on ``ulimit -n`` in its start script.
 """
 
 from __future__ import annotations

@@ -95,7 +95,6 @@ class DurableAnswers:
             self._settling = False
 
     def _expire(self) -> None:
-        """End the waits that have timed out."""
         self._work.turns.add(self._expired())
 
     def _expired(self) -> Steps:

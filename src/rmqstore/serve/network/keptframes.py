@@ -3,7 +3,7 @@
 An owner at its share of incomplete frames is read from one connection at a time; beyond the total
 the largest owner pays, not the latest.
 
-Source: none in 4.9.3, which keeps received bytes without a bound.
+Source: none in 4.9.3, which keeps what comes, without a bound.
 """
 
 from __future__ import annotations

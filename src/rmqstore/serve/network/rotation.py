@@ -27,7 +27,6 @@ class FairQueue(Generic[T]):
         self._of: OrderedDict[Hashable, OrderedDict[Hashable, deque[T]]] = OrderedDict()
 
     def __bool__(self) -> bool:
-        """Whether an item waits."""
         return bool(self._of)
 
     def add(self, owners: Owners, item: T) -> None:

@@ -74,7 +74,6 @@ class Turns:
         self.singles = Lane(self)  # each for one connection or message, possibly hundreds at once
 
     def __len__(self) -> int:
-        """Return the number of unfinished works."""
         return len(self._works)
 
     @property

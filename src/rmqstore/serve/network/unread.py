@@ -31,8 +31,6 @@ _SOON_SECONDS = 0.002  # the same, after some was taken
 
 
 class _Count:
-    """Count of one connection."""
-
     __slots__ = ("owners", "reserved", "written")
 
     def __init__(self, owners: Owners) -> None:

@@ -1,6 +1,6 @@
 """Figures of a store on the page, bounded whatever its size.
 
-Source: ``tools/command/consumer/ConsumerProgressSubCommand.java``, for the lag of groups.
+Source: ``tools/command/consumer/ConsumerProgressSubCommand.java``, for how far groups are behind.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Faults of requests, set by a test: errors, delays, silence.
 
-Source: none in RocketMQ; codes are named as in ``RequestCode`` and ``ResponseCode``.
+RocketMQ has nothing of the kind; codes are named as in ``RequestCode`` and ``ResponseCode``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A server under test: how clients in any language behave when their broker fails.
 
-Source: none in RocketMQ.
+RocketMQ has nothing of the kind.
 """
 
 from __future__ import annotations

@@ -116,8 +116,6 @@ def complete(
 
 @dataclass(frozen=True)
 class _SealTask:
-    """Writes the checkpoint."""
-
     directory: str
     config: StoreConfig
     last_record: int

@@ -229,7 +229,6 @@ def _job_directory(target: Path) -> Iterator[Path]:
 
 
 def _put_in_place(directory: Path, target: Path) -> None:
-    """Rename the files to their final names."""
     index = target / paths.INDEX
     if any((directory / paths.INDEX).iterdir()):
         (directory / paths.INDEX).rename(index)
@@ -242,7 +241,6 @@ def _put_in_place(directory: Path, target: Path) -> None:
 
 
 def _run(spark: SparkSession, plan: LogPlan, mode: Mode, directory: Path) -> BuildTotals:
-    """Make all files below ``directory``."""
     build = Build(plan, str(directory))
     build.create()
     work = RebuildTasks(build, (seen(plan.path), SeenStore(str(directory))))

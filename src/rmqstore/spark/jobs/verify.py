@@ -276,7 +276,6 @@ class _UnitCheck:
         return known
 
     def compare(self, run: UnitRun, walk: LogWalk) -> Iterator[Row]:
-        """Compare units with the files."""
         topic, queue_id, first = run.topic, run.queue_id, run.first
         seen = self._seen.setdefault((topic, queue_id), [])
         if seen and seen[-1][1] == first:

@@ -92,7 +92,6 @@ class StorePlan:
     # Along queues
 
     def _of_queues(self, scan: Scan) -> Iterator[Piece]:
-        """Yield the pieces along queues."""
         query = self._query
         topics = pushdown.texts_of(self._bounds, "topic")
         low, high = pushdown.range_of(self._bounds, "queue_id")

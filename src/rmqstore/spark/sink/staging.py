@@ -115,7 +115,6 @@ def _zone(column: str, zone: str | None) -> tzinfo:
 
 
 def _as_binary(column: pa.Array) -> pa.Array:
-    """Return texts as their bytes."""
     import pyarrow as pa
 
     if pa.types.is_large_string(column.type):

@@ -117,7 +117,6 @@ class _Plan:
     def stage(
         self, batches: Iterator[pa.RecordBatch], job: Job, task: TaskContext
     ) -> StagedMessage:
-        """Stage the rows of a task."""
         if self.planned is not None:
             self.planned.check()
         file = stage(
@@ -264,7 +263,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _task() -> TaskContext:
-    """Return the current task."""
     found = TaskContext.get()
     if found is None:
         raise StoreError("rows are staged in tasks only: write with df.write or df.writeStream")
@@ -272,5 +270,4 @@ def _task() -> TaskContext:
 
 
 def _staged(messages: list[WriterCommitMessage | None]) -> list[StagedMessage]:
-    """Return the messages without None."""
     return [message for message in messages if isinstance(message, StagedMessage)]

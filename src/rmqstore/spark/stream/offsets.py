@@ -5,8 +5,8 @@ that ends there, and the batch's beginning: Spark does not keep the start of a q
 so that replaying it has to be planned from its end alone. The first record of each store's log
 shows, after a restart of the query, whether another store is at the path.
 
-Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader; shares as in Spark's Kafka source for
-``maxOffsetsPerTrigger``.
+Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader; shares as Spark's Kafka source has
+them for ``maxOffsetsPerTrigger``.
 """
 
 from __future__ import annotations

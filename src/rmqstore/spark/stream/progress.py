@@ -1,7 +1,7 @@
 """Driver side of a stream: its start, the ends of batches, the lag.
 
-Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader; the options have the meaning of
-Spark's Kafka source.
+Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader; the options mean what those of
+Spark's Kafka source do.
 """
 
 from __future__ import annotations

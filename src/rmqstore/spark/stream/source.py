@@ -3,8 +3,8 @@
 One object is in the driver's process and answers between batches; copies of it, with only the
 options, read in the tasks.
 
-Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader; the options have the meaning of
-Spark's Kafka source.
+Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader; the options mean what those of
+Spark's Kafka source do.
 """
 
 from __future__ import annotations
