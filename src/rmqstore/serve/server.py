@@ -373,8 +373,8 @@ class Server(Closing):
     def close(self) -> None:
         """Complete the answers in progress, then close the connections and the store.
 
-        A second call only waits for the first; so does a call in a forked child process, where
-        the server does not exist. Called automatically at the end of the program.
+        A second call only waits for the first. In a forked child process, which does not have
+        the server, it does nothing. Called automatically at the end of the program.
 
         Raises
         ------

@@ -155,7 +155,7 @@ class Acl:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the file has changed; :meth:`look` has reread a short one."""
+        """Whether the file has changed but, after :meth:`look`, is too long for it."""
         return self._path is not None and _version_of(self._path) != self._file
 
     async def look_aside(self) -> None:

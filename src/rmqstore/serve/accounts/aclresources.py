@@ -139,7 +139,7 @@ def _sent(topic: str, properties: str, batch: str) -> Look:
             yield topic_resource(name, written=True)
         yield from _further(request.fields.get(properties, ""))
         if not truth(request, batch) or len(request.body) > store.config.max_message_size:
-            return  # it is refused for its length
+            return  # a longer batch is refused
         body = bytes(request.body)
         if _FURTHER_QUEUES.encode() in body:
             for _, own, _ in parts_of_batch(body, store.config.max_message_size):

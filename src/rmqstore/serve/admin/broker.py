@@ -72,7 +72,7 @@ class BrokerAdmin:
         store, rates = self._store, self._rates
         figures = store.stats()
         table = {name: str(figures[name]) for name in _AS_THEY_ARE}
-        # Tools divide by it.
+        # At least 1, as in 4.9.3, where it is a divisor.
         table["putMessageTimesTotal"] = str(max(1, figures["putMessageTimesTotal"]))
         table["putMessageDistributeTime"] = "".join(
             f"{name}:{count} " for name, count in figures["putMessageDistributeTime"].items()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Places"]
 
-_OF_OTHERS = 16  # the others' share is the table's size by this
+_OF_OTHERS = 16  # the others have one place in this many
 _WARN_SECONDS = 60.0  # between warnings about too few file descriptors
 
 

@@ -71,7 +71,7 @@ class _Short:
         self._of.setdefault(owner, deque()).append((work, steps))
 
     def step(self) -> tuple[Hashable, Steps] | None:
-        """Take a step; return owner and work if it has exceeded a short work's steps."""
+        """Take a step; return owner and work once a short work's steps are used up."""
         owner, works = self._of.popitem(last=False)
         work, steps = works.popleft()
         if works:

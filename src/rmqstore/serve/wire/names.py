@@ -1,6 +1,6 @@
 """Names in requests: checked to be safe in paths and as keys of offsets.
 
-The real broker does not check names of groups, and one with a path separator stops it for good.
+The real broker does not check names of groups, and an invalid one in a path stops it for good.
 Topics with names from old brokers, such as ``a.b``, are accepted, but not to put to or to create.
 
 Source: ``common/topic/TopicValidator.java validateTopic``, ``client/Validators.java checkGroup``.
