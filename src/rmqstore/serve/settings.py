@@ -19,8 +19,8 @@ __all__ = ["Limits", "OpenHow", "Settings"]
 class Limits:
     """Bounds of the state that clients make the gateway keep, shared as in ``shares.py``."""
 
-    # Open connections. The next is closed at once, as if too few file descriptors were left, unless
-    # its address has few: see ``network/places.py``.
+    # Open connections. The next is closed at once, as is one that leaves too few file descriptors,
+    # unless its address has few: see ``network/places.py``.
     connections: int = 1024
     # Bytes of untaken answers until a connection is not read; of all connections 16 times as many.
     write_buffer: int = 4 << 20
