@@ -1,7 +1,7 @@
 """Compression of bodies, and decompression within a limit.
 
-A decompressor gives its output in pieces, so that a body too large is refused before it takes
-memory: no more than a piece beyond the limit is ever made, of ZSTD a quarter of the limit.
+Output comes in pieces, so that too large a body is refused before it takes memory: at most one
+piece beyond the limit is made, for ZSTD a quarter of the limit.
 
 Source: ``common/UtilAll.java`` compress, uncompress; of RocketMQ 5
 ``common/compression/CompressionType.java``, ``Lz4Compressor.java``,
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["BODY_MARK", "Deflated", "deflate", "inflate", "inflate_start"]
 
 BODY_MARK = "[not inflated] "
-"""Mark before a body shown as stored, where no field has the reason."""
+"""Prefix of a body shown as stored, if no field has the reason."""
 
 _TYPE_SHIFT = 8
 _TYPE_MASK = 7
 _LZ4, _ZSTD, _ZLIB = 1, 2, 3
 _NAMES = {_LZ4: "LZ4", _ZSTD: "ZSTD"}
 _PIECE_BYTES = 1 << 18
-_FED_BYTES = 1 << 12  # at a time: what follows a frame is copied at its end
+_FED_BYTES = 1 << 12  # per call: the rest after a frame is copied at its end
 _ZSTD_INPUT_BYTES, _ZSTD_INPUT_MOST = 64, 1 << 14
 _LEVEL = 5  # as a Java client's
 
@@ -42,7 +42,7 @@ class Deflated(bytes):
 
 
 def deflate(body: Buffer) -> Deflated:
-    """Return the zlib stream that a Java client stores for a body, even where it is longer.
+    """Return the zlib stream that a Java client stores for a body, even if that is longer.
 
     Source: ``common/UtilAll.java compress``.
     """
@@ -80,10 +80,10 @@ def inflate(stored: bytes, sys_flag: int, limit: int) -> bytes:
 def inflate_start(
     stored: bytes, sys_flag: int, most: int, frames: int = sys.maxsize
 ) -> tuple[bytes, bool]:
-    """Return the start of a compressed body, and whether that is all of it.
+    """Return the start of a compressed body, and whether it is complete.
 
-    Inflates at most a piece beyond ``most`` bytes, and at most ``frames`` frames: a body may have
-    many empty ones. Raises the errors of :func:`inflate`; ignores bytes behind the start.
+    Inflates at most a piece beyond ``most`` bytes, and ``frames`` frames: a body may have many
+    empty ones. Raises the errors of :func:`inflate`; ignores bytes after the start.
     """
     kind = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
     if not stored:
@@ -160,11 +160,11 @@ def _zstd(limit: int) -> tuple[Any, type[Exception]]:
             return zstd.ZstdDecompressor, zstd.ZstdError
     import zstandard
 
-    # A block takes 4 bytes or more, and holds 128 KiB at most: a quarter of the limit a time.
+    # A block takes 4 bytes or more, and holds at most 128 KiB: a quarter of the limit per call.
     together = max(_ZSTD_INPUT_BYTES, min(limit >> 17, _ZSTD_INPUT_MOST))
 
     class InSmallParts:
-        """A package's decompressor that cannot limit its output, fed a little at a time."""
+        """Decompressor of the package, which cannot limit its output: fed in small parts."""
 
         def __init__(self) -> None:
             self._frame = zstandard.ZstdDecompressor().decompressobj()

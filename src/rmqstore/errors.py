@@ -3,7 +3,7 @@
 A message names the fault, its place (path and offset) and the values that disagree.  All of them
 pickle.
 
-RocketMQ's store returns ``null`` or ``false``, or writes a log line.
+RocketMQ's store returns ``null`` or ``false`` instead, or writes a log line.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class StoreCorruptError(StoreError):
     path : str, bytes or os.PathLike
         The file.
     offset : int
-        Byte in it; in a file of the commit log, the physical offset. -1 if there is none.
+        Byte in the file; in a file of the commit log, the physical offset. -1 if there is none.
     reason : str
-        What disagrees, with both values.
+        The disagreement, with both values.
     """
 
     path: str
@@ -104,13 +104,13 @@ class PutError(StoreError):
     Parameters
     ----------
     message : str
-        What went wrong.
+        The failure.
     status : PutStatus, optional
-        RocketMQ's status for it.
+        RocketMQ's status.
     result : PutResult or PutManyResult, optional
         Set if the bytes reached the log nevertheless.
     stored : int, default 0
-        Rows of a ``put_many`` that are in the log.
+        Rows of a ``put_many`` in the log.
     errno : int, optional
         The operating system's error number, if it was the cause.
     """
@@ -216,7 +216,7 @@ class MessagesRemovedError(StoreError):
         super().__init__(topic, queue_id, offset, min_offset)
 
     def __str__(self) -> str:
-        """Return what is gone and where the queue, or the log, begins now."""
+        """Return the removed offset, and where the queue or the log begins now."""
         if self.queue_id < 0:
             return (
                 f"commit log: offset {self.offset} has been removed, "

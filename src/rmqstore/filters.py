@@ -1,7 +1,7 @@
 """Filters of messages: tag expressions, and RocketMQ's SQL92 over properties.
 
-``get``, ``scan`` and what stands on them take both by the names ``tags`` and ``sql``; a message
-has to pass both. Here they are checked, and applied to one message.
+``get``, ``scan`` and their users take both, as ``tags`` and ``sql``; a message has to pass both.
+This module checks them, and applies them to one message.
 
 Source: ``common/filter/FilterAPI.java``, ``broker/filter/ExpressionMessageFilter.java``.
 """
@@ -14,7 +14,7 @@ __all__ = ["check_filter", "message_passes"]
 
 
 def check_filter(*, tags: str | None = None, sql: str | None = None) -> None:
-    """Raise what any use of these expressions would.
+    """Raise the error that any use of these expressions would.
 
     Parameters
     ----------
@@ -49,6 +49,6 @@ def message_passes(
     FilterError, TypeError, ValueError
         As :func:`check_filter`.
     OSError
-        The message's file was cut under it.
+        The message's file was truncated.
     """
     return _core._message_passes(message, tags, sql)

@@ -1,4 +1,4 @@
-"""Messages found by their ids and keys.
+"""Messages by id and by key.
 
 Source: ``store/DefaultMessageStore.java queryMessage``, ``common/message/MessageDecoder.java``.
 """
@@ -36,8 +36,8 @@ class Lookups:
         Parameters
         ----------
         id : str
-            A store message id, whose address is ignored. Any other text, or an id at whose offset
-            no record begins, is looked up as a unique key: the oldest record that has it.
+            A store message id, whose address is ignored. Any other text, and an id whose offset
+            has no record, is looked up as a unique key: the oldest record that has it.
 
         Returns
         -------
@@ -84,7 +84,7 @@ class Lookups:
         end: TimeLike | None = None,
         index_only: bool = False,
     ) -> list[list[_core.Message]]:
-        """Find the messages of many keys: for each what :meth:`query` returns.
+        """Find the messages of many keys, each as :meth:`query` does.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ class Lookups:
         keys : iterable of str
             Compared exactly, with KEYS and UNIQ_KEY.
         max_num : int, optional
-            Messages for each key, at most; all by default.
+            Maximum number of messages per key; all by default.
         begin, end : int, datetime or str, optional
             Store times, both inclusive.
         index_only : bool, optional
@@ -124,10 +124,10 @@ class Lookups:
         end: TimeLike | None = None,
         index_only: bool = False,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Find where the messages of many keys are.
+        """Find the physical offsets of the messages of many keys.
 
-        The answer is arrays: a process that has not imported NumPy does so in the first call,
-        which takes some 0.1 s.  :meth:`query_many` does without.
+        The result is arrays: the first call imports NumPy if the process has not, which takes some
+        0.1 s.  :meth:`query_many` does without.
 
         Parameters
         ----------
@@ -135,7 +135,7 @@ class Lookups:
         keys : iterable of str
             Compared exactly, with KEYS and UNIQ_KEY.
         max_num : int, optional
-            At most so many for each key; all by default.
+            Maximum number per key; all by default.
         begin, end : int, datetime or str, optional
             Store times, both inclusive.
         index_only : bool, optional

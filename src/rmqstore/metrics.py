@@ -26,7 +26,7 @@ __all__ = ["RUNTIME", "RUNTIME_LABELS", "StoreCollector", "collector", "runtime_
 
 RUNTIME = "rocketmq_brokeruntime_"
 RUNTIME_LABELS = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")
-# The class of a put's time, as the exporter names it.
+# Classes of put times, as the exporter names them.
 _PUT_TIMES = (
     "0ms",
     "0to10ms",
@@ -49,7 +49,7 @@ _RATES = {
     "getTotalTps": "gettotal_tps",
     "getTransferedTps": "gettransfered_tps",
 }
-# The exporter's name of a metric: ours in stats(), description.
+# The exporter's name: our key in stats(), description.
 _RUNTIME_FIGURES = {
     "dispatch_behind_bytes": ("dispatch_behind_bytes", "bytes that dispatch is behind the log"),
     "put_message_size_total": ("putMessageSizeTotal", "bytes of the records put"),
@@ -82,9 +82,9 @@ def collector(
     Parameters
     ----------
     store : MessageStore
-        In any mode.  It is held weakly: one that is closed or gone gives no figures.
+        In any mode.  Held weakly: a closed or collected one gives no figures.
     cluster, broker : str, optional
-        Values of these labels: another broker for each store of a registry.
+        Label values: a different broker for each store of a registry.
 
     Returns
     -------
@@ -135,15 +135,15 @@ class StoreCollector:
         Yields
         ------
         prometheus_client.core.Metric
-            The gauges of a broker's runtime info, offsets by topic and by group, how far groups
-            are behind, and counters of ours, which begin with ``rmqstore_``.
+            The gauges of a broker's runtime info, offsets by topic and by group, lag of groups, and
+            our own counters, which begin with ``rmqstore_``.
         """
         store = self._store()
         if store is None or store.closed:
             return
         try:
             found = [*self._runtime(store), *self._topics(store), *self._groups(store)]
-        except StoreClosedError:  # meanwhile
+        except StoreClosedError:  # closed meanwhile
             return
         yield from found
 
@@ -186,7 +186,7 @@ class StoreCollector:
             yield own
 
     def _topics(self, store: MessageStore) -> Iterator[Metric]:
-        """Yield each topic's end, the sum of its queues', and those of retries and dead letters."""
+        """Yield each topic's end, summed over its queues; retries and dead letters apart."""
         from prometheus_client.core import GaugeMetricFamily
 
         labels = ("cluster", "broker", "topic")
@@ -208,7 +208,7 @@ class StoreCollector:
         yield from (plain, retry, dead)
 
     def _offsets(self, store: MessageStore) -> Offsets:
-        """Return the offset of each group in each queue that is counted."""
+        """Return the counted offsets of each group by queue."""
         return {names: dict(queues) for names, queues in store.offsets.items()}
 
     def _groups(self, store: MessageStore) -> Iterator[Metric]:
@@ -241,7 +241,7 @@ class StoreCollector:
         try:
             offsets = self._offsets(store)
             lags = lag_of(store.core, offsets, None, None, sizes=False)
-        except StoreCorruptError as error:  # the other figures are as good as before
+        except StoreCorruptError as error:  # the other figures stay valid
             log_warning("no figures of groups: %s", error)
             return
         sums = {(topic, group): [0.0, 0.0, 0.0, 0.0] for topic, group in sorted(offsets)}

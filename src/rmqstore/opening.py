@@ -47,51 +47,51 @@ def open(
     Parameters
     ----------
     path : path-like
-        Its directory, which holds ``commitlog`` unless the configuration names another one.
+        Its directory, with ``commitlog`` in it unless the configuration names another one.
     mode : str, optional
         ``"r"`` reads only: it takes no lock, changes nothing on disk, and works on a copy, on a
         dead disk, or beside a live owner, whose new messages it sees. ``"r+"`` reads and writes
-        a store that is there. ``"a"`` does so too, and makes the store if there is none.
-        Writing modes lock, recover, and start the activities.
+        an existing store. ``"a"`` also creates the store if there is none. Writing modes lock,
+        recover, and start the activities.
     config : StoreConfig or path of a broker.conf, optional
         Without one, file sizes are inferred from the files, else RocketMQ's defaults apply; so
-        are those that a broker.conf does not name. A log that lies elsewhere, in one directory
-        or several, is found by its ``store_path_commit_log`` and
-        ``read_only_commit_log_store_paths``. The directory opened is ``path``, whatever
-        ``store_path_root_dir`` names: of a log below that one, the part below ``path`` is meant.
+        with sizes missing from a broker.conf. A log outside ``path``, in one directory or several,
+        is found by ``store_path_commit_log`` and ``read_only_commit_log_store_paths``. The store
+        opened is ``path``, whatever ``store_path_root_dir`` names: a log configured below that
+        directory is sought at the same place below ``path``.
     on_corruption : str, optional
         ``"raise"``, or in writing modes ``"fill"``: damage below the durable end becomes one
         filler record, and its bytes are saved.
     verify : str, optional
         ``"tail"`` checks the recovery window, ``"full"`` every record and unit. With mode
-        ``"r"`` nothing is refused: ``recovery.notes`` and a warning report what was found.
+        ``"r"`` nothing is refused: ``recovery.notes`` and a warning report the findings.
     timeout : float, optional
         Seconds to wait for the lock.
 
     Returns
     -------
     MessageStore
-        To be closed, best by ``with``; ``recovery`` tells what opening found and did.
+        Close it, best by ``with``; ``recovery`` has what opening found and did.
 
     Raises
     ------
     StoreNotFoundError
-        There is no store; also a ``FileNotFoundError``.
+        No store; also a ``FileNotFoundError``.
     StoreLockedError
-        In writing modes: it was open for writing elsewhere until the timeout.
+        In writing modes: open for writing elsewhere until the timeout.
     StoreCorruptError
-        In writing modes: bytes contradict each other; path, offset and reason are in it. Nothing
-        was cut or deleted.
+        In writing modes: bytes contradict each other; the error has path, offset and reason.
+        Nothing was cut or deleted.
     IncompatibleStoreError
         In writing modes: a file has another size than configured, is foreign, or is newer; a new
-        store would lie in a directory of another one. In every mode: two directories of the log
-        have the same file; the store is one of DLedger.
+        store would be inside another one's directory. In every mode: two directories of the log
+        have the same file; a DLedger store.
     OSError
-        The system refuses.
+        A system call fails.
     TypeError, ValueError
         An argument has a wrong type or value; the message names it and what is allowed. The
-        configuration names the log of a store in another directory, or one for the log that has
-        something else of the store in it.
+        configuration names the log of a store in another directory, or a log directory that
+        holds something else of the store.
 
     Notes
     -----
@@ -138,11 +138,11 @@ def open_store(
     infer_sizes: bool = False,
     from_file: bool = False,
 ) -> MessageStore:
-    """Open a store with checked arguments, as :func:`open` has them.
+    """Open a store with the checked arguments of :func:`open`; ``root`` is absolute.
 
-    ``root`` is absolute. ``infer_sizes``: infer the file sizes from the files in spite of the
-    configuration, whose other fields hold; without a configuration they always are, and those that
-    a broker.conf leaves out. ``from_file``: errors name the keys of a ``broker.conf``.
+    ``infer_sizes``: infer file sizes from the files in spite of the configuration, whose other
+    fields hold; sizes without configuration, or missing from a broker.conf, are always inferred.
+    ``from_file``: errors name the keys of a ``broker.conf``.
     """
     configured = elsewhere(root, config)
     if configured is not None:
@@ -179,7 +179,7 @@ def open_store(
 def _with_owner(message: str, root: str) -> str:
     """Return the error text for a store that is open elsewhere, with its owner if known.
 
-    A lock of an open file names no process; who has the file open and locked is seen in /proc.
+    An open file's lock names no process; /proc shows which one has the file open and locked.
     """
     try:
         owner = lock_owner(root)

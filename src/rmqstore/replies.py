@@ -35,13 +35,13 @@ class Exchange:
     client : str or None
         Id of the client that waits for the reply.
     ttl : int or None
-        Milliseconds that it waits.
+        Milliseconds that the client waits.
     arrived : int or None
-        When the client had the reply, in milliseconds since the epoch: only the client adds it.
+        Arrival at the client, in milliseconds since the epoch; only the client adds it.
     pushed : int or None
-        When the broker pushed it to the client.
+        Push by the broker to the client, likewise.
     cluster : str or None
-        The cluster that the request went to, which names the reply's topic.
+        Cluster of the request, which names the reply's topic.
     """
 
     kind: Literal["request", "reply"]
@@ -73,7 +73,7 @@ def exchange_of(message: Message) -> Exchange | None:
     Raises
     ------
     StoreError
-        Bytes of the record are gone.
+        The record's bytes are gone.
     """
     properties = message.properties
     correlation_id = properties.get("CORRELATION_ID")

@@ -1,4 +1,4 @@
-"""Fixtures of pytest: a fresh small store, and a server that RocketMQ clients connect to.
+"""pytest fixtures: a fresh small store, and a server that RocketMQ clients connect to.
 
 pytest finds them if rmqstore is installed; nothing is loaded until a test requests it.
 """
@@ -20,7 +20,7 @@ __all__ = ["RmqServer", "rmq_server", "store"]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[MessageStore]:
-    """Give a store opened with ``"a"`` and small files; it is closed when the test ends."""
+    """Give a store with small files, opened with ``"a"`` and closed when the test ends."""
     import rmqstore
     from rmqstore.config.store_config import StoreConfig
 
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 @pytest.fixture
 def rmq_server() -> Iterator[RmqServer]:
-    """Give a :class:`RmqServer` on a free port, with a temporary store; nothing of it is left."""
+    """Give a :class:`RmqServer` on a free port, with a temporary store that is removed."""
     from rmqstore.serve.testing.under_test import RmqServer
 
     with RmqServer() as server:

@@ -1,7 +1,7 @@
 """Trace messages of clients, decoded.
 
-A client with tracing on sends, for each message that it sends or consumes, what happened to it to
-``RMQ_SYS_TRACE_TOPIC``, several at a time.
+A client with tracing on reports each message that it sends or consumes to
+``RMQ_SYS_TRACE_TOPIC``, several reports to a message.
 
 >>> from rmqstore.traces import decode_traces
 >>> for message in store.scan("RMQ_SYS_TRACE_TOPIC"):  # doctest: +SKIP
@@ -40,7 +40,7 @@ class Pub:
     Attributes
     ----------
     time : int
-        When it was sent, in milliseconds since the epoch.
+        Time of sending, in milliseconds since the epoch.
     region, group : str
         The region's id, and the producer group.
     topic, msg_id : str
@@ -50,16 +50,16 @@ class Pub:
     store_host : str
         Address of the broker.
     body_length : int
-        Bytes of the body as it was sent.
+        Bytes of the body as sent.
     cost : int
         Milliseconds that sending took.
     message_type : str
         ``Normal_Msg``, ``Trans_Msg_Half``, ``Trans_msg_Commit`` or ``Delay_Msg``.
     offset_msg_id : str or None
-        The store's message id; old clients leave it out.
+        The store's message id; not sent by old clients.
     success : bool
     client_host : str or None
-        Address of the producer, where it was written.
+        Address of the producer, if sent.
     """
 
     time: int
@@ -89,10 +89,10 @@ class SubBefore:
     region, group : str
         The region's id, and the consumer group.
     request_id : str
-        The same as that of the :class:`SubAfter` that follows.
+        The same in the :class:`SubAfter` that follows.
     msg_id : str
     retry_times : int
-        How often it was delivered before.
+        Number of earlier deliveries.
     keys : tuple of str
     """
 
@@ -113,13 +113,13 @@ class SubAfter:
     ----------
     request_id, msg_id : str
     cost : int
-        Milliseconds that it took.
+        Milliseconds that handling took.
     success : bool
     keys : tuple of str
     context_code : int or None
         ``ConsumeReturnType``: 0 success, 1 time-out, 2 exception, 3 null, 4 failed.
     time : int or None
-        In milliseconds since the epoch; old clients leave it and ``group`` out.
+        In milliseconds since the epoch; old clients send neither it nor ``group``.
     group : str or None
     """
 
@@ -142,7 +142,7 @@ class EndTransaction:
     time : int
         In milliseconds since the epoch.
     region, group, topic, msg_id : str
-        As of :class:`Pub`, and so are the next three.
+        As in :class:`Pub`, and so are the next three.
     tags : str or None
     keys : tuple of str
     store_host, message_type : str
@@ -150,7 +150,7 @@ class EndTransaction:
     state : str
         ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``.
     from_check : bool
-        The broker had asked.
+        In answer to the broker's check.
     """
 
     time: int
@@ -169,14 +169,14 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True)
 class UnknownTrace:
-    r"""A part of a trace message that is none of the others.
+    r"""A part of a trace message of no known kind, or invalid.
 
     Attributes
     ----------
     text : str
-        All of it, fields separated by ``\x01``.
+        The whole part, fields separated by ``\x01``.
     reason : str
-        What is wrong with it.
+        The fault.
     """
 
     text: str
@@ -187,7 +187,7 @@ Trace = Pub | SubBefore | SubAfter | EndTransaction | UnknownTrace
 
 
 def is_trace_topic(topic: str) -> bool:
-    """Whether messages of a topic are traces: of the usual topic, or one of a region."""
+    """Whether messages of a topic are traces: the usual topic, or a region's."""
     return topic == "RMQ_SYS_TRACE_TOPIC" or topic.startswith("rmq_sys_TRACE_DATA_")
 
 
@@ -202,7 +202,7 @@ def decode_traces(body: bytes) -> list[Trace]:
     Returns
     -------
     list of Pub, SubBefore, SubAfter, EndTransaction or UnknownTrace
-        A part that cannot be read is an :class:`UnknownTrace` with the reason, and hides no other.
+        An unreadable part is an :class:`UnknownTrace` with the reason, and hides no other.
         A text that Java wrote as ``null`` is None, or no key.
 
     Raises

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class GetStatus(IntEnum):
-    """How a ``get`` ended; the names and the order are Java's."""
+    """Outcome of a ``get``; names and order are Java's."""
 
     FOUND = 0
     NO_MATCHED_MESSAGE = 1
@@ -40,7 +40,7 @@ class GetStatus(IntEnum):
 
 
 class PutStatus(IntEnum):
-    """How a put ended; the names and the order are Java's, the last is ours."""
+    """Outcome of a put; names and order are Java's, the last is ours."""
 
     PUT_OK = 0
     FLUSH_DISK_TIMEOUT = 1
@@ -63,16 +63,16 @@ class Delayed:
     Attributes
     ----------
     message : Message or None
-        With the topic and the queue that it is delivered to; ``physical_offset`` and
-        ``queue_offset`` are where it waits. None if it is damaged.
+        With the topic and the queue of its delivery; ``physical_offset`` and ``queue_offset``
+        are those of the waiting record. None if it is damaged.
     level : int
         Its delay level, from 1.
     due : int
-        When it is delivered, milliseconds since the epoch; 0 of a damaged one whose time is lost.
+        Time of delivery, milliseconds since the epoch; 0 for a damaged one whose time is lost.
     error : str or None
-        Why it cannot be read, or why its delivery failed and is tried again; None of all others.
+        Why it is unreadable, or why its delivery failed and is retried; None for all others.
     queue_offset, physical_offset : int
-        Where it waits, damaged or not; the latter is -1 if its unit names none.
+        Where it waits, damaged or not; ``physical_offset`` is -1 if its unit names none.
     """
 
     message: Message | None
@@ -92,11 +92,11 @@ class GetResult:
     status : GetStatus
         Why it ended.
     messages : sequence of Message
-        In queue order; empty unless the status is ``FOUND``.
+        In queue order; empty unless ``FOUND``.
     next_offset : int
         Queue offset at which to continue.
     min_offset, max_offset : int
-        First queue offset that exists, and the one after the last.
+        First existing queue offset, and the one after the last.
     """
 
     status: GetStatus
@@ -129,11 +129,11 @@ class Deleted:
     bytes : int
         Their size.
     messages : int
-        Records in them, those included that no queue has.
+        Records in them, including records in no queue.
     until : int
-        Physical offset with which the log begins now.
+        Physical offset of the log's new beginning.
     queues : int
-        Queues that lost their last message; they go on counting where they were.
+        Queues that lost their last message; their offsets continue.
     """
 
     files: int = 0
@@ -152,9 +152,9 @@ class Snapshot:
     path : str
         Its directory, absolute.
     bytes : int
-        Bytes that were copied, or are shared with the store.
+        Bytes copied, or shared with the store.
     until : int
-        Physical offset behind the last record that it has.
+        Physical offset after its last record.
     """
 
     path: str
@@ -164,27 +164,27 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredRange:
-    """Bytes of the commit log that are no good record, all of one file.
+    """Bytes of the commit log that are no valid record, all in one file.
 
     Attributes
     ----------
     kind : str
-        ``"cut"``: no good record followed, and the log now ends at ``start``. ``"filled"``: a
+        ``"cut"``: no valid record followed, and the log now ends at ``start``. ``"filled"``: a
         filler record now replaces it, and the records after it stayed. With mode ``"r"``, which
-        changes nothing: ``"torn"`` where no good record follows, else ``"damaged"``; so is the end
-        of a closed store's log that is missing, as far as anything names it. In a writing mode
-        ``"damaged"``: a lost index was made again, without the keys of these records.
+        changes nothing: ``"torn"`` if no valid record follows, else ``"damaged"``; the latter
+        also for the missing end of a closed store's log, as far as anything names it. In a
+        writing mode ``"damaged"``: a lost index was rebuilt, without the keys of these records.
     start, stop : int
         Physical offsets of the first byte and of the one after the last.
     records : int or None
-        Records that were lost; ``None`` if unknown.
+        Records lost; ``None`` if unknown.
     reason : str
         The check that failed.
     saved_to : str or None
-        The file that holds the bytes; ``None`` where there were only zeros, or with mode ``"r"``.
+        File with the saved bytes; ``None`` if they were all zeros, or with mode ``"r"``.
     named : bool
-        Whether queues have places for all that was in it, whose reading reports the damage. Else
-        reading queues and searching for keys may pass it over.
+        Whether queues have units for all of its records, so that reading them reports the damage.
+        Otherwise reading queues and searching for keys may pass it over.
     """
 
     kind: str
@@ -196,7 +196,7 @@ class RecoveredRange:
     named: bool = True
 
     def __str__(self) -> str:
-        """Return the range's fate, place and reason, and the file with the saved bytes."""
+        """Return the range's kind, offsets and reason, and the file with the saved bytes."""
         count = "an unknown number of" if self.records is None else f"{self.records}"
         noun = "record" if self.records == 1 else "records"
         if self.kind in ("damaged", "torn"):
@@ -222,25 +222,24 @@ class Recovery:
     mode : str
         ``"r"``, ``"r+"`` or ``"a"``.
     records_checked : int
-        Records of the log that were read and checked.
+        Records of the log read and checked.
     bytes_cut : int
-        Bytes of a torn tail that were erased, after they were saved.
+        Bytes of a torn tail, saved and then erased.
     saved_to : tuple of str
-        Files that hold the bytes cut or filled.
+        Files with the bytes cut or filled.
     ranges : tuple of RecoveredRange
-        Ranges that were cut or filled, in the order of the log; with mode ``"r"`` those that
-        opening came upon.
+        Ranges cut or filled, in log order; with mode ``"r"``, those found by opening.
     damaged_files : tuple of str
         With mode ``"r"``, faults of files of the log: ``"missing NAME"``,
         ``"short NAME: 5 of 9 bytes"``, ``"NAME is a FIFO, not a regular file: ..."``.
     queues_rebuilt, index_files_rebuilt : int
-        Consume queues and index files that were rebuilt or completed from the log.
+        Consume queues and index files rebuilt or completed from the log.
     units_written : int
-        Consume queue units that were completed from the log.
+        Consume queue units completed from the log.
     seconds : float
-        Time that opening took.
+        Duration of opening.
     log_start, log_end : int
-        Physical offsets of the log's first byte and of the one after its last record.
+        Physical offsets of the log's first byte and after its last record.
     notes : tuple of str
         Other findings, oldest first.
     """

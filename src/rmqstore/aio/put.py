@@ -79,9 +79,9 @@ async def aput(
 ) -> _core.PutResult:
     """Store one message; waiting for the disk blocks neither the loop nor a thread.
 
-    The message is in the log at the first step of the coroutine, so that messages of a topic
+    The message is in the log after the first step of the coroutine, so that messages of a topic
     are stored in the order in which their tasks begin. With synchronous flush it then waits
-    for the disk: any number of tasks, threads and loops share a sync.
+    for the disk; any number of tasks, threads and loops share a sync.
 
     Parameters
     ----------
@@ -101,18 +101,18 @@ async def aput(
     MessageIllegalError, TypeError, ValueError, PutError, StoreFailedError
         As for :meth:`put`.
     StoreClosedError
-        The store was closed, before or without having flushed the message.
+        The store was closed before the message was stored, or flushed.
     ReadOnlyStoreError, ForkedStoreError
         The store is not open for writing here.
 
     Notes
     -----
     A message whose ``aput`` was cancelled stays in the log, unless the task was cancelled
-    before its first step. The loop is blocked only for the append: microseconds, and at times
-    for another writer's append or the next log file. A new topic is created in a thread of
-    the loop's executor: later messages to it wait for that, and those to others do not. So is a
-    body of ``compress_above`` and more deflated, before the message is put: its order among
-    other tasks' messages is then open.
+    before its first step. The loop is blocked only for the append: microseconds, sometimes
+    also another writer's append or the next log file. A new topic is created in a thread of
+    the loop's executor; later messages to it wait, those to other topics do not. A body of
+    ``compress_above`` bytes or more is deflated there too, before the message is put: its order
+    among other tasks' messages is then open.
     Source: ``store/DefaultMessageStore.java asyncPutMessage``.
     """
     from rmqstore.aio import wait as asyncwait

@@ -1,7 +1,7 @@
 """Waiting for the disk in asyncio: one eventfd per store and loop, for any number of waiters.
 
-The core's flush thread writes to the eventfd, without the GIL, when the log is on the disk as
-far as the first waiter needs it, or never will be.
+The core's flush thread writes to the eventfd, without the GIL, when the log is on the disk up to
+the first waiter's position, or never will be.
 
 Source: ``store/CommitLog.java GroupCommitService``, for what is waited for.
 """
@@ -41,7 +41,7 @@ class DurableWaits:
         self._inside = 0
         self._wakeup: _core.LogWakeup | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # By end in the log, which is unique: end wanted, deadline, result, future.
+        # By wanted end in the log, which is unique: end, deadline, result, future.
         self._heap: list[tuple[int, float, _core.PutResult, asyncio.Future[_core.PutResult]]] = []
 
     def enter(self) -> None:
@@ -92,8 +92,8 @@ class DurableWaits:
     def _settle(self) -> None:
         """Wake waiters whose messages are on the disk, or all once the log cannot be flushed.
 
-        The next waiter's position is passed to the core before the flushed position is read, so
-        that no flush is missed.
+        The core gets the next waiter's position before the flushed position is read, so that no
+        flush is missed.
         """
         heap = self._heap
         wakeup = self._wakeup
@@ -111,7 +111,6 @@ class DurableWaits:
                     future.set_result(done)
 
     def _expire(self) -> None:
-        """End the waits that have timed out."""
         self._timer = None
         self._settle()
         now = self._loop.time()
@@ -127,8 +126,8 @@ class DurableWaits:
             self._timer = self._loop.call_at(min(entry[1] for entry in self._heap), self._expire)
 
 
-# Shared by the calls of one loop and one store, and of one topic, keyed by their ids and its name:
-# the coroutines that use it keep both alive, and it is removed with the last of them.
+# Shared by the calls of one loop and store, or of one topic, keyed by their ids and its name: kept
+# alive by the coroutines that use them, and removed with the last of these.
 _waits: WeakValueDictionary[tuple[int, int], DurableWaits] = WeakValueDictionary()
 _making: WeakValueDictionary[tuple[int, int, str], asyncio.Event] = WeakValueDictionary()
 _tables_lock = threading.Lock()
@@ -137,7 +136,7 @@ _tables_lock = threading.Lock()
 async def put_at_once(core: _core.Core, topic: str, put: _Put) -> _core.PutResult:
     """Put in the loop's thread, unless the topic must be created.
 
-    Later puts to the topic wait meanwhile, to keep their order.
+    Later puts to the topic wait, to keep their order.
     """
     loop = asyncio.get_running_loop()
     name = str.__str__(topic) if isinstance(topic, str) else ""  # else the put refuses it
@@ -175,9 +174,9 @@ async def put_durable(core: _core.Core, topic: str, put: _Put) -> _core.PutResul
 
 
 async def deflated(above: int, most: int, body: Buffer) -> Buffer:
-    """Return a body, deflated in a thread of the loop's executor if it is long enough.
+    """Return a body, deflated in a thread of the loop's executor if long enough.
 
-    A body of more than ``most`` bytes, or none at all, is left for the put to refuse.
+    A body of more than ``most`` bytes, or one that is no buffer, is left for the put to refuse.
     """
     try:
         if not above <= memoryview(body).nbytes <= most:

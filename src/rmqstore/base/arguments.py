@@ -25,7 +25,7 @@ _short.maxstring = _short.maxother = 160
 
 
 def shown(value: object) -> str:
-    """Return the text of a value for an error; a long one is cut in the middle."""
+    """Return a value's text for an error, a long one cut in the middle."""
     return _short.repr(value)
 
 
@@ -49,7 +49,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def one_of(argument: str, value: str, allowed: tuple[str, ...]) -> str:
-    """Return the value if it is one of those allowed, else raise ``ValueError``."""
+    """Return the value if allowed, else raise ``ValueError``."""
     if value not in allowed:
         raise wrong_value(argument, f"one of {', '.join(map(repr, allowed))}", value)
     return value
@@ -66,7 +66,7 @@ def integer_within(argument: str, value: SupportsIndex, low: int, high: int) -> 
 
 
 def buffer_of(argument: str, value: Buffer) -> bytes | memoryview:
-    """Return the bytes of one of many records, without a copy; ``TypeError`` if it has none."""
+    """Return the bytes of one of many records, without a copy; ``TypeError`` if not a buffer."""
     if isinstance(value, bytes):
         return value
     try:

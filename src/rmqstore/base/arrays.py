@@ -1,4 +1,4 @@
-"""NumPy views over memory of the core, and xxhash; each package is imported when first used."""
+"""NumPy views of the core's memory, and xxhash; each package is imported on first use."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def unit_array(memory: Memory) -> NDArray[Any]:
 
 
 def sizes_of(units: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the sizes of the records of units, 0 for a blank unit."""
+    """Return the record sizes of units, 0 for a blank unit."""
     import numpy as np
 
     sizes = units["size"].astype(np.int64)
@@ -80,7 +80,7 @@ def bytes_hash(data: bytes) -> int:
 def array_rows(value: Any) -> list[Any] | None:
     """Return the rows of an array of bytes, str or objects, None for anything else.
 
-    Trailing zeros of ``S`` rows are dropped; rows of single bytes are bytes as well.
+    Drops trailing zeros of ``S`` rows; rows of single bytes are bytes as well.
     """
     import numpy as np
 
@@ -94,7 +94,7 @@ def array_rows(value: Any) -> list[Any] | None:
 
 
 def integers(value: Any) -> memoryview | None:
-    """Return a contiguous view of an array of integers, in this machine's byte order, or None."""
+    """Return a contiguous view of an integer array, in native byte order; None for others."""
     import numpy as np
 
     array = np.asarray(value)

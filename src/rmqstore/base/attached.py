@@ -1,4 +1,4 @@
-"""Methods of a part, attached to the class that has it."""
+"""Methods of a part, attached to its owner's class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 def method_of(
     part: str, method: Callable[Concatenate[Any, P], R]
 ) -> Callable[Concatenate[Any, P], R]:
-    """Return a method that calls one of the object's attribute ``part``; documented as that one."""
+    """Return a method that calls ``method`` on the object's attribute ``part``."""
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> R:

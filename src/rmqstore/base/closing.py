@@ -1,4 +1,4 @@
-"""Base of classes that ``with`` closes."""
+"""Base class for ``with``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["Closing"]
 
 
 class Closing:
-    """The methods of ``with`` for a class that has ``close``."""
+    """Context manager methods for a class with ``close``."""
 
     def close(self) -> None:
-        """Close it; closing again does nothing."""
+        """Close; idempotent."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

@@ -1,24 +1,24 @@
 """Foreign text, made printable for logs, errors and terminals.
 
 Names, ids, remarks and paths come from clients, messages and users. A line stays one line of
-bounded length, and a terminal obeys nothing in it.
+bounded length, without control sequences for a terminal.
 """
 
 from __future__ import annotations
 
 __all__ = ["MOST", "cut", "foreign", "printable"]
 
-MOST = 1000  # characters of one text: a long path or an error with its remedy fits
+MOST = 1000  # characters of a text: room for a long path, or an error with its remedy
 _MARKS = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 def foreign(text: str, most: int = MOST) -> str:
-    """Return the text printable, a long one cut in the middle."""
+    """Return the text printable, and cut in the middle if long."""
     return printable(cut(text, most))
 
 
 def cut(text: str, most: int = MOST) -> str:
-    """Return the text; a long one as its start and end, with its length between them."""
+    """Return the text, or if it is long its start, its length and its end."""
     if len(text) <= most:
         return text
     head = most - most // 3
@@ -33,7 +33,6 @@ def printable(text: str) -> str:
 
 
 def _escape(char: str) -> str:
-    """Return an escape for an unprintable character."""
     if char in _MARKS:
         return _MARKS[char]
     code = ord(char)

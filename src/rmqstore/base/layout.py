@@ -1,7 +1,7 @@
 """Sizes, positions and structures of the files on disk, and the ranges of Java's integers.
 
-The names are those of the core's ``_native/format/layout.pxd``, which has the diagrams; a test
-compares the values.
+Named as in the core's ``_native/format/layout.pxd``, which has the diagrams; a test compares the
+values.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ HOST_V6_EXTRA = 12
 MAGIC_MESSAGE = -626843481
 MAGIC_BLANK = -875286124
 SYS_BORN_HOST_V6 = 0x10
-LOG_FILE_LEAST = 1024  # bytes that can be configured, as EXT_FILE_LEAST
+LOG_FILE_LEAST = 1024  # least configurable bytes, as EXT_FILE_LEAST
 
 UNIT = Struct(">qiq")  # physical offset, size, tags code
 UNIT_BYTES = UNIT.size
 UNIT_FIELDS = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
-UNIT_BLANK_SIZE = 0x7FFFFFFF  # of a unit that stands for no record
+UNIT_BLANK_SIZE = 0x7FFFFFFF  # of a unit without a record
 EXT_FILE_LEAST = 24
 EXT_ADDRESS = -(1 << 31) - 1  # tags codes up to this are addresses in consumequeue_ext
 

@@ -1,4 +1,4 @@
-"""Arguments of lookups: keys in the form that the core takes, and store message ids.
+"""Arguments of lookups: keys as the core takes them, and store message ids.
 
 Source: ``common/message/MessageDecoder.java decodeMessageId``.
 """
@@ -17,14 +17,14 @@ _OFFSET_HEX = 16
 
 
 def key_column(keys: Iterable[str]) -> object:
-    """Return many keys in the form that the core takes: an Arrow array, or a list."""
+    """Return keys as the core takes them: an Arrow array, or a list."""
     if isinstance(keys, str):
         raise wrong_type("keys", "an iterable of str", keys)
     return keys if hasattr(keys, "__arrow_c_array__") else list(keys)
 
 
 def offset_of(message_id: str) -> int | None:
-    """Return the physical offset in a store message id, None if it is not one."""
+    """Return the physical offset in a store message id, None if invalid."""
     if len(message_id) not in _MESSAGE_ID_LENGTHS or not message_id.isascii():
         return None
     try:

@@ -10,11 +10,11 @@ __all__ = ["SyncError", "make_directories", "sync_file", "sync_path"]
 
 
 class SyncError(OSError):
-    """A sync failed: the data may be lost, even if a later sync succeeds."""
+    """Failed sync: the data may be lost, even if a later sync succeeds."""
 
 
 def sync_file(descriptor: int, path: str | os.PathLike[str]) -> None:
-    """Force an open file's bytes, or a directory's names, to the disk; ``SyncError`` if not."""
+    """Force an open file's bytes, or a directory's names, to the disk; ``SyncError`` on failure."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -22,9 +22,9 @@ def sync_file(descriptor: int, path: str | os.PathLike[str]) -> None:
 
 
 def sync_path(path: str | os.PathLike[str]) -> None:
-    """Force a file's bytes, or a directory's names, to the disk; ``SyncError`` if not.
+    """Force a file's bytes, or a directory's names, to the disk; ``SyncError`` on failure.
 
-    Any other ``OSError``: it cannot be opened, and no sync was attempted.
+    Any other ``OSError``: opening failed, and no sync was attempted.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -37,7 +37,7 @@ def make_directories(path: str | os.PathLike[str], *, sync_parent: bool) -> None
     """Create a directory and its missing parents, and make their names durable.
 
     ``sync_parent``: sync the parent even if the directory exists, as its creator may have been
-    killed before its sync. On an error, directories created so far stay.
+    killed before its sync. Directories created before an error stay.
     """
     missing = []
     at = Path(path)

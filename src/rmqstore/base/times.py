@@ -1,4 +1,4 @@
-"""Points in time: the forms that callers may use, and their display.
+"""Points in time: accepted forms, and display.
 
 Internally every time is an integer: milliseconds since the Unix epoch.
 """
@@ -24,8 +24,8 @@ TimeLike = SupportsIndex | datetime | str
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI = timedelta(milliseconds=1)
 _DAY = 86_400_000  # ms
-_CYCLE_YEARS = 400  # the calendar repeats after so many years,
-_CYCLE = 146_097 * _DAY  # which are so many ms
+_CYCLE_YEARS = 400  # period of the calendar
+_CYCLE = 146_097 * _DAY  # the same, in ms
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": _DAY, "w": 7 * _DAY}
 _AGO = re.compile(r"-(\d{1,12})(ms|s|m|h|d|w)")
 _NUMBER = re.compile(r"@?(\d{1,18})")
@@ -38,7 +38,7 @@ def to_millis(value: TimeLike, *, name: str) -> int:
     """
     if isinstance(value, str):
         return _aware_millis(_parse_iso(value, name), value, name)
-    # NaT of pandas is a datetime, and unequal to itself.
+    # pandas' NaT is a datetime, and unequal to itself.
     if isinstance(value, datetime) and value == value:  # noqa: PLR0124
         return _aware_millis(value, value, name)
     if isinstance(value, bool):
@@ -79,7 +79,7 @@ def parse_time(text: str, *, name: str, local: bool = False, now: int | None = N
 def format_millis(millis: int, *, local: bool = False) -> str:
     """Return a point in time as ISO-8601 with milliseconds and its zone.
 
-    In UTC, ``Z``, or with ``local`` in this machine's zone, such as ``+01:00``, where the zone's
+    UTC, ``Z``, or with ``local`` this machine's zone, such as ``+01:00``, as far as the zone's
     rules cover it. A year outside 0 to 9999 has a sign and at least four digits.
     """
     # Years outside datetime's range are shown through a year with the same calendar.
@@ -114,7 +114,7 @@ def _parse_iso(text: str, name: str) -> datetime:
 
 
 def _aware_millis(moment: datetime, value: object, name: str) -> int:
-    """Return the milliseconds of an aware datetime; refuse a naive one."""
+    """Return the milliseconds of an aware datetime; a naive one raises."""
     if moment.utcoffset() is None:
         shown = value if isinstance(value, str) else moment.isoformat()
         raise wrong_value(name, f"a time with its zone, such as {shown}+00:00", shown)

@@ -1,10 +1,10 @@
-"""Lines of the logs ``rmqstore`` and ``rmqstore.serve``; nothing else writes any.
+"""Lines of the logs ``rmqstore`` and ``rmqstore.serve``, written only here.
 
-Each argument of a line may be from a client: it is made printable and cut here
-(``foreign.py``), so that no caller has to. ``scripts/check_sources.py`` refuses logging
-that goes round this module, and lines whose text is not a constant.
+Any argument may come from a client: it is made printable and cut here (``foreign.py``), not by
+the callers. ``scripts/check_sources.py`` refuses logging outside this module, and lines whose
+text is not a constant.
 
-Few programs ever have one, and importing ``logging`` takes as long as opening a store.
+``logging`` is imported on first use: that takes as long as opening a store, and lines are rare.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from rmqstore.base.foreign import cut, foreign, printable
 __all__ = ["Log", "log_info", "log_warning", "traceback_text"]
 
 _INFO, _WARNING, _ERROR, _CRITICAL = 20, 30, 40, 50  # of logging
-_MOST_PIECE = 4000  # characters of a traceback's piece: a frame, or the text of an error
-_CALLER = 3  # frames up from where the line is made
+_MOST_PIECE = 4000  # characters of a traceback's frame, or of an error's text
+_CALLER = 3  # frames up to the caller
 
 
 class Log:
@@ -25,19 +25,19 @@ class Log:
         self._name = name
 
     def info(self, text: str, *arguments: object) -> None:
-        """Log an event as the caller's; ``text`` has a ``%s`` for each argument."""
+        """Log an event under the caller's position; ``text`` has a ``%s`` for each argument."""
         self._write(_INFO, text, arguments, None)
 
     def warning(self, text: str, *arguments: object) -> None:
-        """Log a warning as the caller's, as :meth:`info` does."""
+        """Log a warning, as :meth:`info`."""
         self._write(_WARNING, text, arguments, None)
 
     def exception(self, text: str, *arguments: object, error: BaseException) -> None:
-        """Log an error of ours as the caller's, with its traceback."""
+        """Log an internal error with its traceback, as :meth:`info`."""
         self._write(_ERROR, text, arguments, error)
 
     def critical(self, text: str, *arguments: object, error: BaseException | None = None) -> None:
-        """Log the end of the service as the caller's, with a traceback if there is an error."""
+        """Log the end of the service, with a traceback if there is an error, as :meth:`info`."""
         self._write(_CRITICAL, text, arguments, error)
 
     def _write(
@@ -53,12 +53,12 @@ class Log:
         failed = None if error is None else (type(error), error, error.__traceback__)
         record = logger.makeRecord(self._name, level, path, line, text, shown, failed, function)
         if error is not None:
-            record.exc_text = traceback_text(error)  # which formatters take
+            record.exc_text = traceback_text(error)  # used by formatters
         logger.handle(record)
 
 
 class _Shown:
-    """An argument, whose text is made when the line is."""
+    """Argument of a line, formatted with it."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -71,7 +71,7 @@ class _Shown:
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return a traceback, indented from its second line on: none looks like one of the log."""
+    """Return a traceback indented from its second line, so that none resembles a log line."""
     import traceback
 
     pieces = (piece.rstrip("\n") for piece in traceback.format_exception(error))

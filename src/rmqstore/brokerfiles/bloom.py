@@ -1,4 +1,4 @@
-"""The Bloom filter of consumers that filter by expressions: a few bits for each group and topic.
+"""Bloom filter of consumers that filter by expressions: a few bits for each group and topic.
 
 Source: ``filter/util/BloomFilter.java``; Guava's ``Hashing.murmur3_128``.
 """
@@ -21,8 +21,8 @@ _C2 = 0x4CF5AD432745937F
 class BloomFilter:
     """Size of a Bloom filter, and the bits of a group's subscription to a topic."""
 
-    error_percent: int = 20  # ``maxErrorRateOfBloomFilter``, 1 to 99: wrong ones of 100 tests
-    # ``expectConsumerNumUseFilter``, 1 or more: subscriptions that share the bits.
+    error_percent: int = 20  # ``maxErrorRateOfBloomFilter``, 1 to 99: false positives in 100 tests
+    # ``expectConsumerNumUseFilter``, 1 or more: subscriptions sharing the bits.
     expected: int = 32
 
     @property
@@ -32,12 +32,12 @@ class BloomFilter:
 
     @property
     def bits(self) -> int:
-        """Bits in all: a multiple of 8."""
+        """Total bits, a multiple of 8."""
         inverse = math.log(1 / (self.error_percent / 100)) / math.log(2)
         return 8 * math.ceil(math.ceil(self.expected * inverse * (1 / math.log(2))) / 8)
 
     def positions(self, group: str, topic: str) -> list[int]:
-        """Return the bits of a group's subscription to a topic; one may be there twice."""
+        """Return the bits of a group's subscription to a topic; duplicates are possible."""
         low, _ = murmur3_128(f"{group}#{topic}".encode("utf-8", "replace"))
         first, step = _int32(low), _int32(low >> 32)
         found = []

@@ -1,4 +1,4 @@
-"""One of the broker's JSON files with its ``.bak``: read either, replace atomically.
+"""A JSON file of the broker and its ``.bak``: read either, replace atomically.
 
 Source: ``common/ConfigManager.java``, ``common/MixAll.java`` ``string2File``.
 """
@@ -30,7 +30,7 @@ _NO_HARD_LINKS = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.E
 
 T = TypeVar("T")
 
-_SETTLED_NS = 2_000_000_000  # a file changed later than this may change again at the same time
+_SETTLED_NS = 2_000_000_000  # a file changed more recently may change again with the same time
 
 
 class ReplacedError(SyncError):
@@ -43,7 +43,7 @@ class ConfigFile:
     path: Path
     backup: Path
     loaded_from: Path | None  # the file that the last load used
-    check_owned: Callable[[], object]  # raises if the store is no longer its owner's to write
+    check_owned: Callable[[], object]  # raises if the store may no longer be written here
 
     def __init__(
         self, path: str | os.PathLike[str], check_owned: Callable[[], object] = lambda: None
@@ -53,14 +53,14 @@ class ConfigFile:
         self.backup = self.path.with_name(self.path.name + ".bak")
         self.loaded_from = None
         self._main_is_good = False  # known to parse: worth keeping as .bak
-        self._loaded: tuple[tuple[int, ...] | None, ...] | None = None  # its files' identities then
+        self._loaded: tuple[tuple[int, ...] | None, ...] | None = None  # identities of both files
 
     def is_current(self) -> bool:
-        """Whether both files are those of the last load, so that loading again finds the same."""
+        """Whether both files are unchanged since the last load."""
         return self._loaded is not None and self._loaded == self._files()
 
     def _files(self) -> tuple[tuple[int, ...] | None, ...] | None:
-        """Return the identities of both files, ``None`` while their times cannot tell a change."""
+        """Return the identities of both files, ``None`` while their times may hide a change."""
         found: list[tuple[int, ...] | None] = []
         for path in (self.path, self.backup):
             try:
@@ -77,8 +77,8 @@ class ConfigFile:
     def load(self, decode: Callable[[Any], T]) -> T | None:
         """Read the main file, or ``.bak`` if that is missing, empty or torn; ``None`` without any.
 
-        A ``ValueError`` of ``decode`` counts as torn. ``StoreCorruptError`` if neither can be used,
-        but ``None`` for an empty main file without ``.bak``, left by a crash in its first writing.
+        A ``ValueError`` of ``decode`` counts as torn. ``StoreCorruptError`` if neither is usable,
+        but ``None`` for an empty main file without ``.bak``, left by a crash in its first write.
         """
         self.loaded_from = None
         self._main_is_good = False
@@ -118,15 +118,15 @@ class ConfigFile:
     def save(self, value: Any) -> None:
         """Replace the main file; a crash leaves the old or the new one.
 
-        From the second save on ``.bak`` is the old one, unless that is torn: it must not replace a
-        good one. After an ``OSError``, a ``SyncError`` too, the old one is there; after a
-        ``ReplacedError``, of the directory's sync, the new one, at least until a power cut.
+        From the second save on, ``.bak`` is the old one, unless that is torn: it must not replace a
+        valid one. After an ``OSError``, including ``SyncError``, the old file is in place; after a
+        ``ReplacedError``, for the directory's sync, the new one, at least until a power cut.
         """
         data = fastjson.dumps(value).encode("utf-8", "surrogateescape")
         self.check_owned()
         self.path.parent.mkdir(exist_ok=True)
         main, backup = target_of(self.path), target_of(self.backup)
-        # Opened before anything is changed, so that only its sync can fail afterwards.
+        # Opened before any change, so that only its sync can fail afterwards.
         with contextlib.ExitStack() as opened:
             directories: dict[Path, int] = {}
             for parent in dict.fromkeys((backup.parent, main.parent)):
@@ -140,15 +140,15 @@ class ConfigFile:
                 raise ReplacedError(error.errno, error.strerror, error.filename) from error
 
     def _replace_main(self, main: Path, backup: Path, data: bytes) -> None:
-        """Write the new file, keep the main one as ``.bak``, and put the new one in its place.
+        """Write the new file, keep the main one as ``.bak``, and rename the new one to it.
 
-        ``main`` and ``backup`` are the targets of links: the links stay as they are. Where they
-        are one file, that is the new one.
+        ``main`` and ``backup`` are targets of links, which stay. If both are one file, that becomes
+        the new one.
         """
         temporary = _temporary(main)
         try:
             _write(temporary, data, like=main)
-            self.check_owned()  # again: forcing it to the disk may have taken long
+            self.check_owned()  # again: the sync may have taken long
             if _are_apart(main, backup) and self._main_can_be_kept():
                 _keep(main, backup)
             temporary.replace(main)
@@ -173,21 +173,21 @@ class ConfigFile:
 
 
 def _temporary(path: Path) -> Path:
-    """Return the name under which a file is written before it has its own."""
+    """Return the temporary name of a file being written."""
     return path.with_name(path.name + ".tmp")
 
 
 def _are_apart(main: Path, backup: Path) -> bool:
-    """Whether the names of both files, and those under which they are written, are four."""
+    """Whether both files and their temporary names are four different names."""
     names = set()
     for path in (main, _temporary(main), backup, _temporary(backup)):
-        directory = path.parent.stat()  # whatever links and mounts lead to it
+        directory = path.parent.stat()  # independent of links and mounts
         names.add((directory.st_dev, directory.st_ino, path.name))
     return len(names) == 4
 
 
 def _keep(main: Path, backup: Path) -> None:
-    """Make ``backup`` a copy of the main file, with neither missing at any moment."""
+    """Make ``backup`` a copy of the main file, with neither ever missing."""
     link = _temporary(backup)
     with contextlib.suppress(FileNotFoundError):
         if main.samefile(backup):
@@ -207,7 +207,7 @@ def _keep(main: Path, backup: Path) -> None:
 def _read(path: Path) -> str | None:
     """Return the text of a regular file, ``None`` if there is none.
 
-    Bytes that are not UTF-8 (Java writes in its platform's charset) are written back unchanged.
+    Invalid UTF-8 (Java writes in its platform's charset) is preserved for writing back.
     """
     try:
         fd = os.open(path, _READ_FLAGS)
@@ -239,7 +239,7 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, data: bytes, *, like: Path) -> None:
-    """Write a whole file and force it to disk, with the permissions of ``like`` if that exists."""
+    """Write a whole file and force it to disk, with the permissions of ``like`` if it exists."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -1,4 +1,4 @@
-"""``config/consumerFilter.json``: the subscriptions with an expression, and their Bloom bits.
+"""``config/consumerFilter.json``: subscriptions with an expression, and their Bloom bits.
 
 Source: ``broker/filter/ConsumerFilterManager.java``, ``ConsumerFilterData.java``.
 """
@@ -29,29 +29,29 @@ _CLEAN_AFTER_MS = 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFilter:
-    """Group's subscription to a topic with an expression."""
+    """A group's subscription to a topic with an expression."""
 
     topic: str
     consumer_group: str
     expression: str
-    expression_type: str = "SQL92"  # tags are no such subscription
-    born_time: int = 0  # ms; earlier messages' bit maps lack it
-    dead_time: int = 0  # ms; when its last consumer went, below ``born_time`` while there is one
-    client_version: int = 0  # the newest subscription's
+    expression_type: str = "SQL92"  # tags make no such subscription
+    born_time: int = 0  # ms; bit maps of earlier messages lack it
+    dead_time: int = 0  # ms; end of its last consumer, below ``born_time`` while there is one
+    client_version: int = 0  # of the newest subscription
     bit_num: int = 0  # of a bit map
     bit_pos: tuple[int, ...] = ()  # bits of this subscription
 
     @property
     def dead(self) -> bool:
-        """Whether no consumer of the group is there."""
+        """Whether the group has no consumer."""
         return self.dead_time >= self.born_time
 
     def died_before(self, now: int, span: int = _CLEAN_AFTER_MS) -> bool:
-        """Whether it has been dead for that long, in ms."""
+        """Whether it has been dead for ``span`` ms."""
         return self.dead and now - self.dead_time >= span
 
     def belongs_to(self, bloom: BloomFilter) -> bool:
-        """Whether its bits are some of that filter's."""
+        """Whether its bits are of that filter."""
         return (
             self.bit_num == bloom.bits
             and len(self.bit_pos) == bloom.positions_each
@@ -107,10 +107,10 @@ class ConsumerFilterTable:
     def load(
         cls, root: str | os.PathLike[str], bloom: BloomFilter | None = None, *, now: int
     ) -> ConsumerFilterTable:
-        """Read a store's table, as a broker that starts at ``now`` (ms): all are dead yet.
+        """Read a store's table, as a broker starting at ``now`` (ms): all are dead.
 
-        None counts if one has bits of another Bloom filter: new bit maps would not mean the same.
-        ``StoreCorruptError`` if file and ``.bak`` are torn.
+        The table is empty if any entry has bits of another Bloom filter: new bit maps would not
+        mean the same. ``StoreCorruptError`` if file and ``.bak`` are torn.
         """
         table = cls(root, bloom)
         filters = table.file.load(_decode) or []
@@ -123,7 +123,7 @@ class ConsumerFilterTable:
         return table
 
     def save(self, *, now: int) -> None:
-        """Write the file, without subscriptions that have been dead for a day at ``now`` (ms)."""
+        """Write the file, without subscriptions dead for a day at ``now`` (ms)."""
         self._filters = {key: one for key, one in self._filters.items() if not one.died_before(now)}
         self.file.save(self.to_json())
 
@@ -138,9 +138,9 @@ class ConsumerFilterTable:
     def register(
         self, group: str, topic: str, expression: str, *, client_version: int, now: int
     ) -> bool:
-        """Enter a group's subscription, without writing; ``False`` if a newer one is there.
+        """Enter a group's subscription, without writing; ``False`` if there is a newer one.
 
-        The caller has parsed the expression.
+        REQUIRES: the expression parses.
         """
         bits = tuple(self.bloom.positions(group, topic))
         new = ConsumerFilter(
@@ -163,7 +163,7 @@ class ConsumerFilterTable:
         return True
 
     def unregister(self, group: str, *, now: int) -> None:
-        """Note that a group's last consumer has gone; the file is not written yet."""
+        """Note the end of a group's last consumer; the file is not written yet."""
         for key, one in self._filters.items():
             if one.consumer_group == group and not one.dead:
                 self._filters[key] = dataclasses.replace(one, dead_time=now)
@@ -173,18 +173,17 @@ class ConsumerFilterTable:
         return self._filters.get((topic, group))
 
     def __iter__(self) -> Iterator[ConsumerFilter]:
-        """Iterate over the subscriptions as they are now."""
+        """Iterate over a snapshot of the subscriptions."""
         return iter(list(self._filters.values()))
 
     def __len__(self) -> int:
-        """Return the number of subscriptions."""
         return len(self._filters)
 
 
 def bitmap_subscriptions(
     root: str, config: StoreConfig, now: int
 ) -> tuple[dict[str, list[tuple[str, list[int]]]], int]:
-    """Return the subscriptions of bit maps: expression and bits by topic, and a map's bytes."""
+    """Return the subscriptions for bit maps: expression and bits by topic, and a map's bytes."""
     bloom = BloomFilter(
         config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
     )
@@ -199,12 +198,11 @@ def bitmap_subscriptions(
 
 
 def _has_surrogates(text: str) -> bool:
-    """Whether the core cannot take a text."""
+    """Whether the core refuses a text."""
     return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _decode(data: Any) -> list[ConsumerFilter]:
-    """Return the subscriptions of a parsed file."""
     found = []
     for topic, entry in _object(file_object(data), "filterDataByTopic").items():
         if entry is None:

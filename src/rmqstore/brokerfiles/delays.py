@@ -1,4 +1,4 @@
-"""``config/delayOffset.json``: how far the delivery of each delay level has come.
+"""``config/delayOffset.json``: progress of each delay level's delivery.
 
 Source: ``store/schedule/ScheduleMessageService.java``, ``DelayOffsetSerializeWrapper.java``.
 """
@@ -29,7 +29,7 @@ class DelayTable:
         self, root: str | os.PathLike[str], check_owned: Callable[[], object] = lambda: None
     ) -> None:
         self.file = ConfigFile(Path(root) / CONFIG / DELAY_OFFSET_JSON, check_owned)
-        self.offsets = {}  # delay level, from 1, to the queue offset that is delivered next
+        self.offsets = {}  # delay level, from 1, to the next queue offset to deliver
         self._other: dict[str, Any] = {}
 
     @classmethod

@@ -23,8 +23,6 @@ _DEPTH = 2  # tabs before an entry
 
 
 class _Entry(Protocol):
-    """Entry of a table."""
-
     @classmethod
     def from_json(cls, name: str, entry: Any) -> Self:
         """Return the entry of its JSON; ``ValueError`` if it is invalid."""
@@ -41,7 +39,7 @@ _EntryT = TypeVar("_EntryT", bound=_Entry)
 
 
 class _Row(Generic[_EntryT]):
-    """An entry, and its text in the file from the first save on: one value, set at once.
+    """An entry and, from the first save on, its text in the file: replaced as a whole.
 
     A signal handler may raise between any two statements of a change.
     """
@@ -56,8 +54,8 @@ class _Row(Generic[_EntryT]):
 class EntryTable(Generic[_EntryT]):
     """All entries of a store's file under ``config``, and the file."""
 
-    _FILE: ClassVar[str]  # its name
-    _TABLE: ClassVar[str]  # the field that holds the entries
+    _FILE: ClassVar[str]  # name of the file
+    _TABLE: ClassVar[str]  # field with the entries
     _ENTRY: ClassVar[type[Any]]
 
     version: DataVersion
@@ -78,7 +76,7 @@ class EntryTable(Generic[_EntryT]):
         return table
 
     def reload(self) -> None:
-        """Read the file again, as :meth:`load` does; on an error nothing changes."""
+        """Reread the file, as :meth:`load`; on an error nothing changes."""
         loaded = self.file.load(self._decode)
         version, entries, other = loaded if loaded is not None else (DataVersion(), {}, {})
         self.version = version
@@ -86,12 +84,12 @@ class EntryTable(Generic[_EntryT]):
         self._other = other
 
     def save(self) -> None:
-        """Write the file, one thread at a time; entries that come meanwhile are in the next one."""
+        """Write the file, one thread at a time; entries added meanwhile are in the next write."""
         with self._saving:
             self.file.save(self.json_of(fastjson.Written(self._text(), _DEPTH - 1)))
 
     def _text(self) -> list[str]:
-        """Return the text of each entry; a save of thousands joins what earlier ones made."""
+        """Return the text of each entry; texts of earlier saves are reused."""
         with self._changing:
             rows = list(self._rows.items())
         for name, row in rows:
@@ -104,19 +102,19 @@ class EntryTable(Generic[_EntryT]):
         return self.json_of({name: row.entry.to_json() for name, row in list(self._rows.items())})
 
     def json_of(self, table: object) -> dict[str, Any]:
-        """Return the JSON to write, around the entries in whichever form."""
+        """Return the JSON to write around a table in any form."""
         return {"dataVersion": self.version.to_json(), self._TABLE: table, **self._other}
 
     def put(self, entry: _EntryT) -> None:
         """Add or replace an entry; the file is not written yet."""
         row = _Row(entry)
-        row.text = fastjson.member(entry.name, entry.to_json(), _DEPTH)  # or refused, unchanged
+        row.text = fastjson.member(entry.name, entry.to_json(), _DEPTH)  # raises before any change
         with self._changing:
             self.version.next()
             self._rows[entry.name] = row
 
     def remove(self, name: str) -> bool:
-        """Remove an entry; return whether it was there; the file is not written yet."""
+        """Remove an entry; return whether it existed; the file is not written yet."""
         with self._changing:
             if name not in self._rows:
                 return False
@@ -125,20 +123,18 @@ class EntryTable(Generic[_EntryT]):
         return True
 
     def get(self, name: str) -> _EntryT | None:
-        """Return an entry, ``None`` if there is none of this name."""
+        """Return an entry by name, ``None`` if there is none."""
         row = self._rows.get(name)
         return None if row is None else row.entry
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is an entry of this name."""
         return name in self._rows
 
     def __iter__(self) -> Iterator[_EntryT]:
-        """Iterate over the entries as they are now."""
+        """Iterate over a snapshot of the entries."""
         return iter([row.entry for row in list(self._rows.values())])
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return len(self._rows)
 
     def _decode(self, data: Any) -> tuple[DataVersion, dict[str, _EntryT], dict[str, Any]]:

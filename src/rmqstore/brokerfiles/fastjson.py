@@ -1,4 +1,4 @@
-"""Read and write JSON as fastjson 1.2.76 does: standard JSON, except that integer keys are bare.
+"""JSON as fastjson 1.2.76 reads and writes it: standard, except that integer keys are bare.
 
 Source: fastjson's ``JSON.toJSONString(object, true)``, as ``remoting/protocol/
 RemotingSerializable.java`` calls it.
@@ -16,7 +16,7 @@ __all__ = ["MAX_CHARS", "MAX_DEPTH", "JsonError", "Parser", "Written", "dumps", 
 MAX_DEPTH = 64  # nested containers
 MAX_CHARS = 256 << 20
 _MAX_NUMBER_CHARS = 400
-_STEP = 16  # values that are parsed between two steps
+_STEP = 16  # values parsed between two steps
 
 _TOKEN = re.compile(
     r"""[ \t\r\n]*(?:
@@ -35,8 +35,8 @@ _SHORT_ESCAPES = {
 }  # fmt: skip
 _WORDS = {"true": True, "false": False, "null": None}
 
-# Escaped by fastjson: controls, the C1 range, the two line separators; and in addition lone
-# surrogates, except those that represent bytes of another charset.
+# Escaped by fastjson: controls, the C1 range, the two line separators; here also lone surrogates,
+# except those that represent bytes of another charset.
 _SPECIAL = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udc7f\udd00-\udfff]')
 _SPECIAL_SHORT = {
     '"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r",
@@ -57,12 +57,11 @@ class JsonError(ValueError):
         super().__init__(reason, position, line)
 
     def __str__(self) -> str:
-        """Return the reason with line and character."""
         return f"{self.reason} (line {self.line}, character {self.position})"
 
 
 def loads(text: str, *, max_depth: int = MAX_DEPTH, max_chars: int = MAX_CHARS) -> Any:
-    """Return the value of a JSON text, whose objects may have unquoted integers as keys.
+    """Parse a JSON text, whose objects may have unquoted integers as keys.
 
     A bare key becomes an ``int``; of duplicate keys the last wins. Other text, or one of more than
     ``max_depth`` nested containers or ``max_chars`` characters, is a :class:`JsonError`.
@@ -73,7 +72,7 @@ def loads(text: str, *, max_depth: int = MAX_DEPTH, max_chars: int = MAX_CHARS) 
 
 
 class Parser:
-    """One pass over the text with a stack of open containers, without recursion."""
+    """One pass over the text with a stack of open containers, not recursive."""
 
     def __init__(self, text: str, max_depth: int) -> None:
         self.text = text
@@ -93,7 +92,6 @@ class Parser:
         return repr(self.text[self.at : self.at + 12])
 
     def _skip_space(self) -> int:
-        """Skip whitespace and return the next position."""
         match = _SPACE.match(self.text, self.at)
         return self.at if match is None else match.end()
 
@@ -156,7 +154,7 @@ class Parser:
         return int(match["number"])
 
     def check_number(self, match: re.Match[str]) -> None:
-        """Refuse a number that would take longer to convert than to read."""
+        """Refuse a number that takes longer to convert than to read."""
         if len(match["number"]) > _MAX_NUMBER_CHARS:
             raise self.fail(f"a number of {len(match['number'])} characters", match.start("number"))
 
@@ -170,7 +168,7 @@ class Parser:
         return float(match["number"]) if match["real"] else int(match["number"])
 
     def parse(self) -> Any:
-        """Return the value that is the whole text."""
+        """Parse the whole text as one value."""
         steps = self.parse_in_steps()
         while True:
             try:
@@ -179,7 +177,7 @@ class Parser:
                 return end.value
 
     def parse_in_steps(self) -> Generator[None, None, Any]:
-        """Return the value that is the whole text, after a step for some of its values each."""
+        """Parse the whole text as one value, with a step after every few values."""
         stack: list[tuple[Any, Any]] = []  # container, and the key its next value has
         for number in count(1):
             if number % _STEP == 0:
@@ -208,7 +206,7 @@ class Parser:
         raise AssertionError  # the counting has no end
 
     def _close(self, stack: list[tuple[Any, Any]], value: Any) -> bool:
-        """Add ``value``, close containers that end; return whether the root, which is left, did."""
+        """Add ``value``, close containers that end; return whether the root, which stays, did."""
         while stack:
             container, key = stack[-1]
             if isinstance(container, dict):
@@ -234,10 +232,10 @@ def _join_pair(pair: re.Match[str]) -> str:
 
 
 class Written:
-    """A mapping whose members are text already, in the place of the mapping itself.
+    """Stands for a mapping whose members are already text.
 
-    ``members`` are texts of :func:`member`, of the depth of this mapping's members; ``depth`` is
-    the number of tabs before the closing brace.
+    ``members`` are texts of :func:`member` at the depth of this mapping's members; ``depth`` is the
+    number of tabs before the closing brace.
     """
 
     def __init__(self, members: Iterable[str], depth: int) -> None:
@@ -255,7 +253,7 @@ def member(key: str, value: Any, depth: int) -> str:
 def dumps(value: Any) -> str:
     """Return ``value`` as fastjson writes it, indented by tabs, without a trailing newline.
 
-    A key of the value ``None`` is left out. ``TypeError`` for a type that JSON does not have,
+    A key with the value ``None`` is left out. ``TypeError`` for a type that JSON does not have,
     ``ValueError`` for a ``float`` that is not finite or more than ``MAX_DEPTH`` levels.
     """
     out: list[str] = []
@@ -264,7 +262,7 @@ def dumps(value: Any) -> str:
 
 
 def _write(value: Any, depth: int, out: list[str]) -> None:
-    """Append the text of ``value``, which is indented by ``depth`` tabs."""
+    """Append the text of ``value``, indented by ``depth`` tabs."""
     if depth > MAX_DEPTH:
         raise ValueError(f"more than {MAX_DEPTH} levels")
     if value is None or isinstance(value, bool):
@@ -322,8 +320,6 @@ def _write_sequence(value: Sequence[Any], depth: int, out: list[str]) -> None:
 
 
 def _quote(text: str) -> str:
-    """Return ``text`` in quotation marks, escaped."""
-
     def escape(special: re.Match[str]) -> str:
         char = special[0]
         return _SPECIAL_SHORT.get(char) or f"\\u{ord(char):04X}"

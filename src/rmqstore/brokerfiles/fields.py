@@ -1,4 +1,4 @@
-"""Fields of the broker's JSON files, each checked as it is taken.
+"""Fields of the broker's JSON files, checked when taken.
 
 Source: ``common/DataVersion.java``.
 """
@@ -41,7 +41,7 @@ class DataVersion:
 
 
 def file_object(data: Any) -> dict[str, Any]:
-    """Return a copy of the object that a parsed file holds."""
+    """Return a copy of a parsed file's object."""
     if not isinstance(data, dict):
         raise ValueError(f"the file holds {type(data).__name__}, must be an object")
     return dict(data)
@@ -55,7 +55,7 @@ def object_of(where: str, value: Any) -> dict[Any, Any]:
 
 
 def take_version(rest: dict[str, Any]) -> DataVersion:
-    """Remove the version from a parsed file and return it."""
+    """Remove and return the version of a parsed file."""
     written = rest.pop("dataVersion", None) or {}
     if not isinstance(written, dict):
         raise ValueError("dataVersion must be an object")
@@ -76,7 +76,7 @@ def take_int(
     least: int | None = 0,
     most: int = INT32_MAX,
 ) -> int:
-    """Remove a number of ``least`` to ``most`` from ``entry``; without ``least`` any Java int."""
+    """Remove and return a number of ``least`` to ``most``; without ``least``, any Java int."""
     value = entry.pop(name, None)
     if value is None:
         return default
@@ -87,7 +87,7 @@ def take_int(
 
 
 def take_str(entry: dict[str, Any], where: str, name: str, default: str) -> str:
-    """Remove a text from ``entry`` and return it."""
+    """Remove and return a text of ``entry``."""
     value = entry.pop(name, None)
     if value is None:
         return default
@@ -97,7 +97,7 @@ def take_str(entry: dict[str, Any], where: str, name: str, default: str) -> str:
 
 
 def take_bool(entry: dict[str, Any], where: str, name: str, default: bool) -> bool:
-    """Remove a boolean from ``entry`` and return it."""
+    """Remove and return a boolean of ``entry``."""
     value = entry.pop(name, None)
     if value is None:
         return default

@@ -1,4 +1,4 @@
-"""``config/subscriptionGroup.json``: the consumer groups and what they may do.
+"""``config/subscriptionGroup.json``: consumer groups and their permissions.
 
 Source: ``broker/subscription/SubscriptionGroupManager.java``,
 ``common/subscription/SubscriptionGroupConfig.java``.

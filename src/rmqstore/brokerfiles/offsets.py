@@ -49,22 +49,22 @@ class OffsetTable:
         return table
 
     def reload(self) -> None:
-        """Read the file again, as :meth:`load` does; on an error nothing changes."""
+        """Reread the file, as :meth:`load`; on an error nothing changes."""
         loaded = self.file.load(_decode_light if self._light else _decode)
         self.offsets, self._unknown, self._other = loaded if loaded is not None else ({}, {}, {})
 
     def take_over(self, other: OffsetTable) -> None:
-        """Take the offsets of a table of another file; this one's is not written yet."""
+        """Copy the offsets of another file's table; this file is not written yet."""
         self.offsets = {names: dict(queues) for names, queues in other.offsets.items()}
 
     def save(self) -> None:
-        """Write the file, and make ``config`` if missing; ``ValueError`` if a name has ``@``."""
+        """Write the file, in a new ``config`` if missing; ``ValueError`` if a name has ``@``."""
         self.file.save(self.to_json())
 
     def to_json(self, offsets: Offsets | None = None) -> dict[str, Any]:
         """Return the JSON to write, a copy; ``ValueError`` if a name contains ``@``.
 
-        ``offsets`` are the table's, or a copy of it that nobody adds to meanwhile.
+        ``offsets`` are the table's, or a copy that nobody changes.
         """
         table: dict[str, Any] = {}
         light: dict[str, Any] = {}
@@ -80,7 +80,7 @@ class OffsetTable:
 
 
 def check_names(topic: str, group: str) -> None:
-    """Raise ``ValueError`` unless a topic and a group can stand in the file together."""
+    """Raise ``ValueError`` unless the file can have a topic and a group together."""
     for kind, name in (("topic", topic), ("group", group)):
         if _SEPARATOR in name or not name:
             raise ValueError(
@@ -90,7 +90,7 @@ def check_names(topic: str, group: str) -> None:
 
 
 def _decode_light(data: Any) -> tuple[Offsets, dict[str, Any], dict[str, Any]]:
-    """As :func:`_decode`, with the offsets of light groups among the others."""
+    """Decode as :func:`_decode`, with the offsets of light groups among the others."""
     offsets, unknown, rest = _decode(data)
     table = object_of(_LIGHT_TABLE, rest.pop(_LIGHT_TABLE, None) or {})
     for key, offset in table.items():

@@ -1,4 +1,4 @@
-"""``config/topics.json``: the topics and their numbers of queues.
+"""``config/topics.json``: topics and their queue counts.
 
 Source: ``broker/topic/TopicConfigManager.java``, ``common/TopicConfig.java``,
 ``common/DataVersion.java``.
@@ -23,7 +23,7 @@ PERM_READ_WRITE = 6
 class TopicConfig:
     """Entry of a topic."""
 
-    topic_name: str  # as in the file: for a path, check ``paths.is_topic_name``
+    topic_name: str  # as in the file: check ``paths.is_topic_name`` before use in a path
     read_queue_nums: int = 16  # seen by consumers
     write_queue_nums: int = 16  # seen by producers
     perm: int = PERM_READ_WRITE  # sum of 4 read, 2 write, 1 inherit, 8 priority

@@ -1,6 +1,6 @@
 """Bounds that a filter expression sets for the columns of a message.
 
-Arrow applies the filter itself; a part that is not understood allows every message.
+Arrow applies the filter itself; a part not understood here excludes no message.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 
 def bounds_of(expression: Any) -> Bounds:
-    """Return the bounds that each message passing a filter is within.
+    """Return bounds that hold for every message that passes a filter.
 
-    By column the texts it may have, or the least and the greatest number; times are in ms. A
-    column that is not named may have anything. An empty set or range: no message passes.
+    By column the possible texts, or the least and the greatest number; times are in ms. A column
+    left out is unbounded. An empty set or range: no message passes.
     """
     try:
         node = tree_of(expression)
@@ -55,7 +55,7 @@ def bounds_of(expression: Any) -> Bounds:
 
 
 def _bounds(node: Node, wanted: bool) -> Bounds:
-    """Return what must hold for ``node`` to be ``wanted``; null is neither."""
+    """Return the bounds that hold if ``node`` is ``wanted``; null is neither."""
     found: Bounds = {}
     if isinstance(node, Literal):
         kind = node.scalar.type
@@ -142,7 +142,7 @@ def _compared(name: str, column: Field, scalar: Any) -> Bounds:
 
 
 def _is_in(column: Field, options: Any) -> Bounds:
-    """Return nothing where a null is among the values: it may match a null."""
+    """Return no bounds if a null is among the values: it may match a null."""
     if column.nested or options is None or "value_set" not in options:
         return {}
     values = options["value_set"].values
@@ -162,7 +162,7 @@ def _is_in(column: Field, options: Any) -> Bounds:
 
 
 def _text(scalar: Any) -> str | None:
-    """Return a scalar's text if only that text is stored so; an empty one is not searched for.
+    """Return a scalar's text if it is stored in only one way, else None; None for an empty one.
 
     U+FFFD may stand for bytes that are not UTF-8.
     """
@@ -173,7 +173,7 @@ def _text(scalar: Any) -> str | None:
 
 
 def _number(scalar: Any, *, is_time: bool) -> Range | None:
-    """Return the greatest integer at or below and the least at or above, in ms for a time."""
+    """Return the nearest integers at or below and at or above, ms for a time; None if unknown."""
     kind = scalar.type
     if not scalar.is_valid:
         return None
@@ -190,12 +190,12 @@ def _number(scalar: Any, *, is_time: bool) -> Range | None:
 
 
 def range_of(bounds: Bounds, name: str) -> Range:
-    """Return the least and the greatest number that a column may have: int64's if unbounded."""
+    """Return a column's least and greatest number; int64's if unbounded."""
     bound = bounds.get(name)
     return bound if isinstance(bound, tuple) else (INT64_MIN, INT64_MAX)
 
 
 def texts_of(bounds: Bounds, name: str) -> Texts | None:
-    """Return the texts that a column may have; None where it may have any."""
+    """Return a column's possible texts; None if unbounded."""
     bound = bounds.get(name)
     return bound if isinstance(bound, frozenset) else None

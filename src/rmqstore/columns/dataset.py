@@ -1,8 +1,8 @@
 """A scan as a ``pyarrow.dataset.Dataset`` that passes columns and filters of a query to the store.
 
-Arrow itself applies each filter and projection, batch by batch; only the columns that they name
-are read from the store and, as far as ``pushdown.py`` can tell, only matching messages. No
-thread reads ahead: what Arrow's own scanner would buffer of a large store has no small bound.
+Arrow itself applies each filter and projection, batch by batch; the store is read only for the
+columns they name and, as far as ``pushdown.py`` can tell, only for matching messages. No thread
+reads ahead: Arrow's own scanner would buffer a large store without a small bound.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
     """Messages of a scan for DuckDB, Polars and pyarrow; made by :meth:`Scan.dataset`.
 
     Each query is a pass of its own over the store, up to the head at its beginning. Bounds of
-    ``store_timestamp`` save reading as ``since`` and ``until`` of a scan do. The files that the
-    base class would read do not exist: operations that bypass the methods here, such as
-    ``pyarrow.dataset.write_dataset(dataset)``, fail with an error; pass them
+    ``store_timestamp`` save reading, like ``since`` and ``until`` of a scan. The base class's files
+    do not exist: operations that bypass the methods here, such as
+    ``pyarrow.dataset.write_dataset(dataset)``, raise an error; pass them
     ``dataset.scanner().to_reader()``.
     """
 
@@ -60,7 +60,7 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
 
     @property
     def files(self) -> list[str]:
-        """No files: Arrow could not read them."""
+        """Empty: Arrow could not read the store's files."""
         return []
 
     def scanner(
@@ -76,18 +76,18 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
         cache_metadata: bool = True,
         memory_pool: Any = None,
     ) -> StoreScanner:
-        """Return a scanner of the messages that pass a filter, with these columns."""
+        """Return a scanner of these columns of the messages that pass a filter."""
         scan = self._scan
         if batch_size is not None and batch_size < scan.batch_rows:
             scan = scan.replace(batch_rows=batch_size)
         return StoreScanner(scan, columns, _conjunction(self._filter, filter))
 
     def filter(self, expression: Any) -> StoreDataset:
-        """Return the dataset of the messages that also pass ``expression``."""
+        """Return the dataset of messages that also pass ``expression``."""
         return StoreDataset(self._scan, _conjunction(self._filter, expression))
 
     def replace_schema(self, schema: pa.Schema) -> StoreDataset:
-        """Return the dataset with these of its columns; their types are the store's."""
+        """Return the dataset with a subset of its columns; types must be the store's."""
         for field in schema:
             at = self.schema.get_field_index(field.name)
             if at < 0 or self.schema.field(at).type != field.type:
@@ -97,7 +97,7 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
         return StoreDataset(self._scan.replace(columns=schema.names))
 
     def get_fragments(self, filter: Any = None) -> Iterator[StoreFragment]:
-        """Iterate over the one fragment: a store is read in one pass, as DataFusion does."""
+        """Iterate over the only fragment: a store is read in one pass, as DataFusion does."""
         yield StoreFragment(self)
 
     def join(self, right_dataset: Any, *arguments: Any, **options: Any) -> Any:
@@ -117,7 +117,7 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
 
 
 class StoreFragment:
-    """All of a :class:`StoreDataset`, for engines that read a dataset fragment by fragment."""
+    """All of a :class:`StoreDataset`, for engines that read by fragments."""
 
     def __init__(self, dataset: StoreDataset) -> None:
         self._dataset = dataset
@@ -163,9 +163,9 @@ class StoreFragment:
 
 
 class StoreScanner:
-    """One query of a :class:`StoreDataset`; each method is a pass of its own.
+    """One query of a :class:`StoreDataset`; each method is a separate pass.
 
-    It works as a ``pyarrow.dataset.Scanner``. An error of the store is raised unchanged.
+    Works as a ``pyarrow.dataset.Scanner``. Errors of the store are raised unchanged.
     """
 
     dataset_schema: pa.Schema
@@ -179,7 +179,7 @@ class StoreScanner:
             self._projection = {name: _expression(of) for name, of in columns.items()}
         elif columns is not None:
             self._projection = [columns] if isinstance(columns, str) else list(columns)
-        # Apply them to no rows: a mismatch raises here, with Arrow's text.
+        # Applied to no rows, a mismatch raises here, with Arrow's text.
         self.projected_schema = self._evaluated(self.dataset_schema.empty_table()).schema
         self._scan = scan.replace(columns=self._needed())
 
@@ -203,7 +203,7 @@ class StoreScanner:
         needed = tuple(name for name in schema.names if name in named)
         if needed or not schema.names:
             return needed
-        # Rows are counted through a column; a numeric one is cheapest.
+        # Rows are counted through one column; a numeric one is cheapest.
         numbers = (field.name for field in schema if pa.types.is_integer(field.type))
         return (next(numbers, schema.names[0]),)
 
@@ -322,7 +322,7 @@ def _expression(value: Any) -> Any:
 
 
 def _selected(rows: Any, names: list[str]) -> Any:
-    """Return these columns; one may occur twice."""
+    """Return these columns; one may be repeated."""
     if rows.schema.names == names:
         return rows
     for name in names:

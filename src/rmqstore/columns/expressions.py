@@ -1,11 +1,11 @@
 """Syntax tree of a pyarrow filter expression.
 
-pyarrow has no interface for that.  Its Substrait form is none: each level of ``and`` and ``or``
-doubles its size (10 comparisons in a row are 193 KB, 25 would be GBs), and it refuses implicit
-casts, which a comparison with a number of another width or a time of another unit has.  So an
-expression is pickled, which is public and which Arrow keeps readable: the pickle has an Arrow file
-with the calls and the names of fields as metadata, in order, and the literals as columns.
-Anything unexpected there gives None, and no message is left out then.
+pyarrow has no interface for it.  Substrait will not do: each level of ``and`` and ``or`` doubles
+its size (10 comparisons in a row are 193 KB, 25 would be GBs), and it refuses implicit casts, as in
+a comparison with a number of another width or a time of another unit.  So an expression is pickled,
+which is public and which Arrow keeps readable: the pickle has an Arrow file with the calls and
+field names as metadata, in order, and the literals as columns.  Anything unexpected there gives
+None, which excludes no message.
 
 Source: Apache Arrow, ``cpp/src/arrow/compute/expression.cc`` Serialize.
 """
@@ -50,7 +50,7 @@ Node = Call | Field | Literal
 
 
 def _steps(expression: Any) -> tuple[list[tuple[str, str]], pa.RecordBatch] | None:
-    """Return the calls and names in order, and the literals; None where it cannot be read."""
+    """Return calls and names in order, and the literals; None if unreadable."""
     try:
         _, (buffer,) = expression.__reduce__()
         with pa.ipc.open_file(buffer) as reader:
@@ -61,7 +61,7 @@ def _steps(expression: Any) -> tuple[list[tuple[str, str]], pa.RecordBatch] | No
 
 
 def fields_of(expression: Any) -> frozenset[str] | None:
-    """Return the names of the columns in an expression; None where it cannot be read."""
+    """Return the names of an expression's columns; None if unreadable."""
     steps = _steps(expression)
     if steps is None:
         return None
@@ -69,7 +69,7 @@ def fields_of(expression: Any) -> frozenset[str] | None:
 
 
 def tree_of(expression: Any) -> Node | None:
-    """Return an expression as a tree; None where it cannot be read."""
+    """Return an expression as a tree; None if unreadable."""
     steps = _steps(expression)
     try:
         return None if steps is None else _tree(*steps)
@@ -80,7 +80,7 @@ def tree_of(expression: Any) -> Node | None:
 def _tree(pairs: list[tuple[str, str]], literals: pa.RecordBatch) -> Node | None:
     root = Call("")
     open_calls = [root]
-    within = 0  # names of a nested field that are still to come
+    within = 0  # remaining names of a nested field
     for step, value in pairs:
         arguments = open_calls[-1].arguments
         if step == "call":

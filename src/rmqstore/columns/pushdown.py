@@ -27,14 +27,14 @@ __all__ = [
 S = TypeVar("S", bound="ScanSelection")
 
 _POSITIONS = {"topic", "queue_id", "queue_offset", "physical_offset", "uniq_key"}
-_LOOKUPS = 4096  # of keys by the index, at most
+_LOOKUPS = 4096  # most keys to look up in the index
 _NO_TAG = re.compile(r"[ |]|&&")  # never in a tag of a tag expression
 
 
 def narrowed(scan: S, bounds: Bounds) -> tuple[S, ...]:
     """Return scans that together give each message of ``scan`` within the bounds, once.
 
-    In log order one after the other; they may give others as well.
+    In log order, one after the other; they may give other messages too.
     """
     topics = _wanted_topics(scan, bounds)
     low, high = range_of(bounds, "queue_id")
@@ -56,7 +56,7 @@ def narrowed(scan: S, bounds: Bounds) -> tuple[S, ...]:
 
 
 def _along_log(scan: S, topics: tuple[str, ...] | None, bounds: Bounds, extent: ScanExtent) -> S:
-    """Narrow to one queue if no record is outside of the queues, else within the log or queues."""
+    """Narrow to one queue if all records are in queues, else within the log or queues."""
     low, high = range_of(bounds, "queue_id")
     changes: dict[str, Any] = {}
     if low == high and 0 <= low <= INT32_MAX:
@@ -67,7 +67,7 @@ def _along_log(scan: S, topics: tuple[str, ...] | None, bounds: Bounds, extent: 
         if whole and by_offset and scan.queue_id is None and extent.queued == extent.stop:
             scan = scan.replace(topic=topics, queue_id=low)
             return _queue_range(scan, topics[0], low, bounds)
-    # A single topic with a queue would make queue offsets of start and stop.
+    # With a single topic and a queue, start and stop would be queue offsets.
     if topics is not None and (len(topics) > 1 or scan.queue_id is None):
         changes["topic"] = topics
         if len(topics) == 1:
@@ -83,7 +83,7 @@ def _wanted_topics(scan: S, bounds: Bounds) -> tuple[str, ...] | None:
 
 
 def with_tags_and_times(scan: S, bounds: Bounds) -> S:
-    """Return a scan narrowed by tags and store times, the same one if they exclude nothing."""
+    """Return a scan narrowed by tags and store times, or the same if they exclude nothing."""
     changes: dict[str, Any] = {}
     low, high = range_of(bounds, "store_timestamp")
     if low > (INT64_MIN if scan.since is None else scan.since):
@@ -120,7 +120,7 @@ def _queue_range(scan: S, topic: str, queue_id: int, bounds: Bounds) -> S:
 def _by_keys(
     scan: S, topics: Iterable[str] | None, bounds: Bounds, extent: ScanExtent
 ) -> tuple[S, ...]:
-    """Use the index as far as the log is in queues: rolled back records are in neither."""
+    """Search by the index as far as the log is in queues: rolled back records are in neither."""
     keys = texts_of(bounds, "uniq_key")
     first, queued, end = extent
     if keys is None or scan.keys or scan.queue_id is not None or queued <= first:

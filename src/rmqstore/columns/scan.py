@@ -31,51 +31,51 @@ _ON_CORRUPTION = ("raise", "skip", "stop")
 _ON_REMOVED = ("raise", "skip")
 _ROWS_MOST = 1 << 24
 _BYTES_MOST = 1 << 30
-_MESSAGES, _MESSAGES_BYTES = 256, 4 << 20  # fetched at a time in iterations over messages
+_MESSAGES, _MESSAGES_BYTES = 256, 4 << 20  # per fetch of an iteration over messages
 
 
 class Scan:
     """Messages of a store, as columns or one by one; made by :meth:`MessageStore.scan`.
 
-    Nothing is read before it is needed, and each use is a pass of its own, up to the head at its
+    Nothing is read before it is needed; each use is a separate pass, up to the head at its
     beginning. Anything that reads the Arrow C stream interface takes a scan directly:
     ``pyarrow.table(scan)``, ``polars.DataFrame(scan)``, ``duckdb.from_arrow(scan)``.
 
     Attributes
     ----------
     columns : tuple of str
-        Names of the columns, in their order.
+        Names of the columns, in order.
     schema : pyarrow.Schema
         Their types.
     store : MessageStore
-        The store that is scanned.
+        The scanned store.
     topics, keys : tuple of str
-        Those requested; empty for any.
+        As requested; empty for any.
     queue_id, start, stop : int or None
-        Those requested; None if none were.
+        As requested; None if unset.
     since, until : int or None
         Store times in ms since the epoch, likewise.
     tags, sql : str or None
         Likewise.
     batch_rows : int
-        Rows of a batch, at most.
+        Maximum number of rows in a batch.
     is_along_queue : bool
         One queue of one topic was requested: ``start`` and ``stop`` are then queue offsets, and
         physical offsets otherwise.
     is_empty : bool
-        No topic, or no key, was requested: there are no messages then.
+        An empty list of topics or keys was requested: there are no messages.
 
     Notes
     -----
-    A stream's reader raises an error of the store as its own kind of error, with our text;
-    the methods below raise the error itself.
+    A stream's reader raises a store error as its own type of error, with our text; the methods
+    below raise the error itself.
     """
 
     columns: tuple[str, ...]
 
     def __init__(self, engine: _core.Engine, arguments: dict[str, Any]) -> None:
         self._engine = engine
-        # One-shot iterables become tuples here.
+        # One-shot iterables become tuples.
         self._arguments = taken = dict(arguments)
         for name in ("columns", "topic", "keys"):
             taken[name] = _texts(name, taken[name])
@@ -95,7 +95,7 @@ class Scan:
         self._batch_bytes = _bounded("batch_bytes", taken["batch_bytes"], 1, _BYTES_MOST)
         self._on_corruption = one_of("on_corruption", taken["on_corruption"], _ON_CORRUPTION)
         self._on_removed = one_of("on_removed", taken["on_removed"], _ON_REMOVED)
-        self._pass(())  # raises at once what the core refuses
+        self._pass(())  # raises now what the core refuses
 
     def __repr__(self) -> str:
         topics = " ".join(self._topics[:3]) + (" ..." if len(self._topics) > 3 else "")
@@ -104,7 +104,7 @@ class Scan:
 
     @property
     def store(self) -> Any:
-        """The store that is scanned."""
+        """The scanned store."""
         return self._engine
 
     @property
@@ -124,12 +124,12 @@ class Scan:
 
     @property
     def start(self) -> int | None:
-        """The first offset requested: of the queue if there is one, else of the log."""
+        """First offset requested: in the queue if there is one, else in the log."""
         return None if self._start < 0 else self._start
 
     @property
     def stop(self) -> int | None:
-        """The offset before which it ends: of the queue if there is one, else of the log."""
+        """End of the requested offsets: in the queue if there is one, else in the log."""
         return None if self._stop < 0 else self._stop
 
     @property
@@ -139,12 +139,12 @@ class Scan:
 
     @property
     def since(self) -> int | None:
-        """The first store time requested, in ms since the epoch."""
+        """First store time requested, in ms since the epoch."""
         return None if self._since == INT64_MIN else self._since
 
     @property
     def until(self) -> int | None:
-        """The store time before which it ends, in ms since the epoch."""
+        """End of the requested store times, in ms since the epoch."""
         return None if self._until == INT64_MAX else self._until
 
     @property
@@ -159,12 +159,12 @@ class Scan:
 
     @property
     def batch_rows(self) -> int:
-        """Rows of a batch, at most."""
+        """Maximum number of rows in a batch."""
         return self._batch_rows
 
     @property
     def is_empty(self) -> bool:
-        """Whether no topic or no key was requested: there are no messages then."""
+        """Whether an empty list of topics or keys was requested: there are no messages."""
         return self._nothing
 
     def extent(self, *, queued: bool = True) -> ScanExtent:
@@ -190,7 +190,7 @@ class Scan:
         return ScanExtent(start, upto if queued else start, stop)
 
     def narrowed(self, start: int, stop: int) -> tuple[int, int]:
-        """Return what ``since`` and ``until`` leave to be read of a range of the log.
+        """Return the part of a log range that ``since`` and ``until`` leave to be read.
 
         Parameters
         ----------
@@ -200,7 +200,7 @@ class Scan:
         Returns
         -------
         (int, int)
-            Start and stop: without files at both ends that have nothing stored in that time.
+            Start and stop, without files at both ends that have nothing stored in that time.
 
         Raises
         ------
@@ -275,9 +275,9 @@ class Scan:
         Raises
         ------
         StoreCorruptError
-            A record does not check, and ``on_corruption`` is ``"raise"``.
+            A record is invalid, and ``on_corruption`` is ``"raise"``.
         MessagesRemovedError
-            Retention removed messages that were yet to come, and ``on_removed`` is ``"raise"``.
+            Retention removed messages before they were read, and ``on_removed`` is ``"raise"``.
         OSError
             A file cannot be read.
         StoreClosedError, ForkedStoreError
@@ -326,7 +326,7 @@ class Scan:
         return StoreDataset(self)
 
     def count(self) -> int:
-        """Return the number of messages, without making columns; errors as :meth:`to_batches`."""
+        """Return the number of messages, without reading columns; errors as :meth:`to_batches`."""
         return self._pass(()).count()
 
     def __iter__(self) -> Iterator[_core.Message]:
@@ -337,7 +337,7 @@ class Scan:
 
 
 def log_end(core: _core.Core) -> int:
-    """Return where the log ends now, as a reader finds it."""
+    """Return the current end of the log, as a reader finds it."""
     whole = _core.ScanPass(
         core,
         (),
@@ -382,8 +382,8 @@ def scan(
     Parameters
     ----------
     topic : str or iterable of str, optional
-        The record's own topic is one of these; any by default. One that does not exist is no
-        error: the log may have records of a topic that was deleted.
+        The record's own topic is one of these; any by default. A missing topic is no error: the
+        log may have records of a deleted topic.
     queue_id : int, optional
         The record's own queue.
     columns : iterable of str, optional
@@ -396,34 +396,34 @@ def scan(
         a queue, queue offsets.
     since, until : int, datetime or str, optional
         Store times: ``since`` inclusive, ``until`` exclusive. Files at both ends of the log
-        that have nothing of it are not read. In a log of up to 1 GiB that is known from the
-        heads of all records, which are read once while the store is open. In a longer one
-        a file is bounded by its first record and those of its neighbours, with a margin of
-        an hour, and where one begins before the file in front of it a clock leapt and all
-        files are read: records that a clock stamped wrongly by more than an hour, in a file
-        that does not show it, are missed.
+        with nothing in that range are not read. In a log of up to 1 GiB that is known from the
+        heads of all records, read once while the store is open. In a longer one, a file is
+        bounded by its first record and those of its neighbours, with a margin of an hour; if
+        one begins earlier than the file before it, a clock leapt and all files are read:
+        records with a time wrong by more than an hour, in a file that does not show it, are
+        missed.
     tags : str, optional
         ``"TagA || TagB"``; compared exactly. ``"*"`` matches all.
     keys : str or iterable of str, optional
-        Messages that have one of them as KEYS or UNIQ_KEY, as ``query`` finds them. A str is
-        keys separated by spaces. With a topic they are found by the index.
+        Messages with one of them as KEYS or UNIQ_KEY, as ``query`` finds them. A str is keys
+        separated by spaces. With a topic the index is used.
     sql : str, optional
         RocketMQ's SQL92 filter over the properties, as ``"amount > 5 AND region IN ('eu')"``.
     batch_rows, batch_bytes : int, optional
-        A batch ends when it has so many rows, or its columns so many bytes; that bounds the
-        memory a scan takes.
+        A batch ends at so many rows, or so many bytes of columns; that bounds the memory of a
+        scan.
     on_corruption : {"raise", "skip", "stop"}, optional
-        At a record that does not check: raise an error, skip to the next good one, or end. A
-        compressed body that cannot be inflated counts if ``body`` is requested.
+        At an invalid record: raise an error, skip to the next valid one, or end. A compressed
+        body that cannot be inflated counts if ``body`` is requested.
     on_removed : {"raise", "skip"}, optional
-        If retention removed messages that were yet to come, or ``start`` lies before the
-        first: raise an error, or skip to the first.
+        If retention removed messages before they were read, or ``start`` is before the first:
+        raise an error, or skip to the first.
 
     Returns
     -------
     Scan
-        In log order; along one queue in its order. Records that were prepared or rolled back
-        are included, except in a scan of a single queue: they are in no queue.
+        In log order, or along one queue in its order. Records prepared or rolled back are
+        included, except in a scan of a single queue: they are in no queue.
 
     Raises
     ------

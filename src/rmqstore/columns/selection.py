@@ -1,4 +1,4 @@
-"""Selection of messages: a scan as its dataset and the push-down of filters use it."""
+"""Selection of messages: a scan as its dataset and filter push-down use it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["ScanExtent", "ScanSelection"]
 
 
 class ScanExtent(NamedTuple):
-    """The extent of the log, as a pass that begins now finds it; physical offsets.
+    """Extent of the log, as a pass beginning now finds it; physical offsets.
 
     Attributes
     ----------
     start : int
         The first byte.
     queued : int
-        Up to here each record has its unit in a queue.
+        Up to here each record has a unit in a queue.
     stop : int
         The end of the last record.
     """

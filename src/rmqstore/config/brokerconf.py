@@ -1,4 +1,4 @@
-"""Read ``broker.conf``: Java's properties format, and the keys that a broker knows.
+"""Reader of ``broker.conf``: Java's properties format, and the keys known to a broker.
 
 Source: ``java.util.Properties.load``; the setters of ``common/BrokerConfig.java``,
 ``remoting/netty/NettyServerConfig.java`` and ``NettyClientConfig.java``, which read the same file.
@@ -56,7 +56,7 @@ _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Setting(NamedTuple):
-    """One key of the file, its value and the line it begins on, from 1."""
+    """A key of the file, its value and its first line, from 1."""
 
     key: str
     value: str
@@ -66,7 +66,7 @@ class Setting(NamedTuple):
 def read_properties(path: str | os.PathLike[str]) -> list[Setting]:
     """Return the entries of a file in order; of duplicate keys only the last, as in Java.
 
-    A file that is too large, or has a malformed escape, is a ``ValueError`` with path and line.
+    A file that is too large, or has an invalid escape, is a ``ValueError`` with path and line.
     """
     file = Path(path)
     with file.open("rb") as stream:
@@ -89,8 +89,8 @@ def parse_properties(text: str) -> Iterator[Setting]:
     r"""Iterate over the entries of a text in Java's properties format.
 
     Comments begin with ``#`` or ``!``; a line that ends in an odd number of backslashes continues
-    in the next; key and value are separated by ``=``, ``:`` or whitespace. A malformed escape is a
-    ``ValueError`` with the line.
+    in the next; key and value are separated by ``=``, ``:`` or whitespace. An invalid escape is
+    a ``ValueError`` with the line.
     """
     for line, logical in _logical_lines(text):
         end = _key_end(logical)
@@ -101,7 +101,7 @@ def parse_properties(text: str) -> Iterator[Setting]:
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
-    """Return the warning about a key that no part of a broker knows."""
+    """Return the warning about a key that a broker does not know."""
     import difflib
 
     candidates = [*known, *OTHER_KEYS]
@@ -112,7 +112,7 @@ def nearest(key: str, known: Iterable[str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Iterate over logical lines, with continuations joined, without comments and empty lines."""
+    """Iterate over logical lines: continuations joined, no comments, no empty lines."""
     parts: list[str] = []
     begin = 0
     for number, natural in enumerate(_LINE_END.split(text), 1):
@@ -131,7 +131,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _key_end(line: str) -> int:
-    """Return where the key ends: the first unescaped whitespace, ``=`` or ``:``."""
+    """Return the end of the key: the first unescaped whitespace, ``=`` or ``:``."""
     at = 0
     while at < len(line):
         if line[at] == "\\":
@@ -144,8 +144,6 @@ def _key_end(line: str) -> int:
 
 
 def _unescape(text: str, line: int) -> str:
-    """Return ``text`` with its escapes replaced."""
-
     def meaning(escape: re.Match[str]) -> str:
         code = escape[1]
         if code == "u":

@@ -1,4 +1,4 @@
-"""The specification of a configuration field: Java name, range, unit.
+"""Specification of a configuration field: Java name, range, unit.
 
 Source: ``store/config/MessageStoreConfig.java``, ``common/MixAll.java`` ``properties2Object``.
 """
@@ -39,9 +39,9 @@ _HOST = re.compile(r"(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 
 
 class DefaultSize(int):
-    """A file size that is not set: 4.9.3's default, which gives way to that of a store's files.
+    """An unset file size: 4.9.3's default, superseded by the size of a store's files.
 
-    Equal to the same number, but makes a configuration unequal to one with that number.
+    Equal to the same number, but a configuration with it differs from one with that number.
     """
 
     __slots__ = ()
@@ -55,22 +55,22 @@ class DefaultSize(int):
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The specification of one field."""
+    """Specification of a field."""
 
-    java: str  # key in ``broker.conf``: the setter's name without ``set``; empty if there is none
+    java: str  # key in ``broker.conf``: the setter's name without ``set``; empty if none
     kind: type  # ``int``, ``bool``, ``str`` or a function's
-    low: int = 0  # of an integer, included as ``high``
+    low: int = 0  # least integer; ``high`` is the greatest
     high: int = 0
-    choices: tuple[str, ...] = ()  # all values of a text that has few
-    form: str = ""  # regular expression that a text must match entirely
-    form_name: str = ""  # the form in words, for the error
+    choices: tuple[str, ...] = ()  # all values, if there are few
+    form: str = ""  # regular expression for the whole text
+    form_name: str = ""  # the form in words, for errors
     optional: bool = False  # ``None`` is allowed
     unit: str = ""  # of a number
     ours: bool = False  # RocketMQ's store has no such field
 
     @property
     def allowed(self) -> str:
-        """The allowed values in words."""
+        """Allowed values in words."""
         if self.kind is bool:
             return "true or false"
         if self.kind is int:
@@ -81,7 +81,7 @@ class Spec:
 
 
 def integer(java: str, default: int | None, low: int, high: int = INT32_MAX, **more: Any) -> Any:
-    """Return a dataclass field for a whole number between ``low`` and ``high``.
+    """Return a dataclass field for an integer of ``low`` to ``high``.
 
     ``None`` is allowed if it is the default.
     """
@@ -90,7 +90,7 @@ def integer(java: str, default: int | None, low: int, high: int = INT32_MAX, **m
 
 
 def file_size(java: str, default: int, low: int, high: int = INT32_MAX, *, unit: str) -> Any:
-    """Return a dataclass field for a file size, by default that of a store's files."""
+    """Return a dataclass field for a file size; the default gives way to a store's files."""
     return _field(DefaultSize(default), Spec(java, int, low=low, high=high, unit=unit))
 
 
@@ -100,7 +100,7 @@ def boolean(java: str, default: bool, **more: Any) -> Any:
 
 
 def choice(java: str, *choices: str, **more: Any) -> Any:
-    """Return a dataclass field for one of ``choices``, the first of which is the default."""
+    """Return a dataclass field for one of ``choices``; the first is the default."""
     return _field(choices[0], Spec(java, str, choices=choices, **more))
 
 
@@ -117,19 +117,18 @@ def text(java: str, default: str | None, form: str = "", form_name: str = "", **
 
 
 def _field(default: object, spec: Spec) -> Any:
-    """Return the dataclass field that carries ``spec`` as its metadata."""
     return dataclasses.field(default=default, metadata={_KEY: spec})
 
 
 def specs_of(cls: type) -> Mapping[str, Spec]:
-    """Return field name to :class:`Spec` for a dataclass made of the fields above, in order."""
+    """Return field name to :class:`Spec` of a dataclass with these fields, in order."""
     return {one.name: one.metadata[_KEY] for one in dataclasses.fields(cls)}
 
 
 def describe(cls: type, specs: Mapping[str, Spec]) -> None:
-    """Write the fields of a dataclass into its docstring, and give it a short signature.
+    """Write the fields of a dataclass into its docstring, and shorten its signature.
 
-    ``{fields}`` is replaced by them.
+    They replace ``{fields}``.
     """
     if cls.__doc__ is not None:  # python -OO has none
         lines = [
@@ -191,7 +190,7 @@ def check_value(name: str, value: object, spec: Spec, default: object = None) ->
 
 
 def _form_fails(value: str, form: str) -> bool:
-    """Whether ``value`` breaks its form, or has characters that no path or name may have."""
+    """Whether ``value`` breaks its form, or has characters that no path or name can have."""
     if form == "host":
         return not is_host(value)
     return "\0" in value or (bool(form) and re.fullmatch(form, value) is None)
@@ -212,7 +211,7 @@ def is_host(value: str) -> bool:
 
 
 def parse_value(name: str, written: str, spec: Spec, default: object = None) -> int | bool | str:
-    """Return the value of ``written`` in a properties file; ``ValueError`` if it is not valid."""
+    """Parse a value of a properties file; ``ValueError`` if it is invalid."""
     value: int | bool | str = written
     if spec.kind is int:
         if re.fullmatch(r"[+-]?[0-9]{1,19}", written) is None:

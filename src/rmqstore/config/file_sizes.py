@@ -1,4 +1,4 @@
-"""File sizes of a configuration: which it leaves to the files, and which contradict them.
+"""File sizes of a configuration: sizes left to the files, and contradictions with them.
 
 Source: ``store/config/MessageStoreConfig.java``.
 """
@@ -31,16 +31,16 @@ def sizes_left_open(config: StoreConfig) -> frozenset[str]:
 
 
 def with_sizes_of(config: StoreConfig, in_force: StoreConfig) -> StoreConfig:
-    """Return a configuration with its open sizes set as in another."""
+    """Return a configuration with its open sizes set to another's."""
     return config.replace(**{name: getattr(in_force, name) for name in sizes_left_open(config)})
 
 
 def size_notes(
     config: StoreConfig, in_force: StoreConfig, found: Mapping[str, Any], left_open: Collection[str]
 ) -> list[str]:
-    """Return notes on sizes that the files contradict, and on sizes that no file shows.
+    """Return notes on sizes contradicted by the files, and on sizes that no file shows.
 
-    ``in_force`` has the sizes of the opened store, ``found`` is ``Engine._recovery``'s.
+    ``in_force`` has the sizes of the open store, ``found`` is ``Engine._recovery``'s.
     """
     notes = [
         f"{name} is {getattr(config, name)}, and the files have {getattr(in_force, name)}: "
@@ -65,5 +65,5 @@ def size_notes(
 
 
 def java_keys(text: str) -> str:
-    """Return a text with file sizes and log paths named as in a ``broker.conf``."""
+    """Return a text with file sizes and log paths named as in ``broker.conf``."""
     return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda found: _JAVA.get(found[0], found[0]), text)

@@ -1,4 +1,4 @@
-"""Settings of 4.9.3's store that a store of one program has no use for, and why: half a sentence.
+"""Settings of 4.9.3's store without a use in a store of one program, and the reasons.
 
 Source: ``store/config/MessageStoreConfig.java``.
 """
@@ -24,7 +24,7 @@ _OF_UNLINKING = "a file of a queue is deleted under no lock that a put or a read
 _OF_CAPS = "a query returns as many as are asked for; ``rmqstore serve`` has 4.9.3's default"
 _OF_INDEX = "a recovery here compares the index with the log, and believes no time"
 
-# By key of ``broker.conf``: the default, as it is written there, and the reason.
+# By key of ``broker.conf``: the default, as written there, and the reason: half a sentence.
 MEANINGLESS = {
     "commitIntervalCommitLog": ("200", _OF_POOL),
     "useReentrantLockWhenPutMessage": ("true", _OF_LOCK),
@@ -63,5 +63,5 @@ MEANINGLESS = {
     "scheduleAsyncDeliverMaxPendingLimit": ("2000", _OF_DELIVERY),
     "scheduleAsyncDeliverMaxResendNum2Blocked": ("3", _OF_DELIVERY),
 }
-# Refused with any other value than the default.
+# Refused unless they have the default.
 REFUSED = {"enableDLegerCommitLog": ("false", _DLEDGER)}

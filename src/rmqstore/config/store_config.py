@@ -1,4 +1,4 @@
-"""The configuration of a store: RocketMQ's names in snake_case, its defaults, and a few of ours.
+"""Configuration of a store: RocketMQ's names in snake_case, its defaults, and a few of ours.
 
 Source: ``store/config/MessageStoreConfig.java`` (40 of its 77 fields, in its order).
 """
@@ -33,20 +33,20 @@ __all__ = ["RmqStoreWarning", "StoreConfig"]
 
 _HOURS = r"\s*([01]?\d|2[0-3])\s*(;\s*([01]?\d|2[0-3])\s*)*;?"
 _LEVELS = r"[0-9]{1,9}[smhd]( [0-9]{1,9}[smhd])*"
-# Defaults of a broker; for an embedded store they are opt-in.
+# Defaults of a broker that are opt-in for an embedded store.
 _BROKER_DEFAULTS = {"file_reserved_time": 72}
 
 
 class RmqStoreWarning(UserWarning):
-    """A very likely mistake that can be worked with."""
+    """A very likely mistake that does not prevent operation."""
 
 
 @dataclass(frozen=True)
 class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
     """Sizes, intervals and limits of a store.
 
-    Beside each field stand its type, default, unit and range; below it
-    RocketMQ's name of it, which is its key in ``broker.conf``.
+    Next to each field are its type, default, unit and range; below it
+    is RocketMQ's name, its key in ``broker.conf``.
 
     Attributes
     ----------
@@ -62,17 +62,17 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
     Notes
     -----
     ``mapped_file_size_consume_queue`` is rounded up to a multiple of 20, as
-    in Java.  ``None`` as a path is what is opened: both paths are ``None`` by
-    default, where 4.9.3 has ``$HOME/store`` and ``$HOME/store/commitlog``.
+    in Java.  ``None`` as a path is the opened store: both paths are ``None``
+    by default, where 4.9.3 has ``$HOME/store`` and ``$HOME/store/commitlog``.
 
-    A file size that is not set gives way to that of a store's files: it is
-    ``DefaultSize(...)``, which reads as the number, and makes another
-    configuration.  ``max_hash_slot_num`` and ``max_index_num`` do so together.
+    An unset file size gives way to that of a store's files: it is
+    ``DefaultSize(...)``, which reads as the number, but compares unequal in
+    a configuration.  ``max_hash_slot_num`` and ``max_index_num`` go together.
 
-    Nothing is deleted by default: ``file_reserved_time`` is ``None`` by
-    default, which means forever, and ``clean_file_forcibly_enable``, which
-    deletes messages that are not as old, is off, where 4.9.3 has 72 hours and
-    on.  :meth:`from_file` has the 72 hours of 4.9.3.
+    Nothing is deleted by default: ``file_reserved_time`` is ``None``, which
+    means forever, and ``clean_file_forcibly_enable``, which deletes younger
+    messages, is off; 4.9.3 has 72 hours and on.  :meth:`from_file` has the 72
+    hours of 4.9.3.
 
     Messages are refused while more than ``disk_space_warning_level_ratio``
     of the disk of the log or of the queues is used, 90 in 4.9.3.  ``None``,
@@ -241,7 +241,7 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
             )
 
     def __eq__(self, other: object) -> bool:
-        """Whether a store opens the same way with both."""
+        """Whether a store opens the same way with either."""
         if type(other) is not type(self):
             return NotImplemented
         mine, its = vars(self), vars(other)
@@ -249,7 +249,7 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
 
     @property
     def index_file_bytes(self) -> int:
-        """Bytes of one index file."""
+        """Bytes of an index file."""
         return layout.index_file_bytes(self.max_hash_slot_num, self.max_index_num)
 
     @classmethod
@@ -259,7 +259,7 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
         Parameters
         ----------
         **changes
-            Values of these fields, or of any other.
+            Values for these fields, or any other.
 
         Returns
         -------
@@ -276,7 +276,7 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
         return cls(**(fields | changes))
 
     def replace(self, **changes: Any) -> StoreConfig:
-        """Return a copy with some fields changed; it is checked as a new one is."""
+        """Return a copy with some fields changed, checked like a new one."""
         return dataclasses.replace(self, **changes)
 
     @classmethod
@@ -284,10 +284,10 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
         """Read a broker's own ``broker.conf``.
 
         Of other parts of a broker, ``defaultTopicQueueNums`` and the settings of
-        transactions are read, and the rest is ignored.  An :class:`RmqStoreWarning`
-        gives the reason why a setting of 4.9.3's store has no meaning here, unless
-        it has the default; for a key unknown to 4.9.3, which a broker ignores, it
-        names the nearest known key.
+        transactions are read; the rest is ignored.  An :class:`RmqStoreWarning`
+        has the reason why a setting of 4.9.3's store has no meaning here, unless
+        it is the default, and the nearest known key for one unknown to 4.9.3,
+        which a broker ignores.
 
         Parameters
         ----------
@@ -297,16 +297,16 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
         Returns
         -------
         StoreConfig
-            Fields that are not in the file have their defaults, but
-            ``file_reserved_time`` has 4.9.3's, which is 72.
+            Fields not in the file have their defaults, except ``file_reserved_time``,
+            which has 4.9.3's 72.
 
         Raises
         ------
         OSError
             The file cannot be read.
         ValueError
-            A value is out of range, the log is one of DLedger, or the file is not
-            in this format; the message names path and line.
+            A value is out of range, the log is DLedger's, or the format is invalid;
+            the message has path and line.
         """
         from rmqstore.config.brokerconf import read_properties
 
@@ -334,7 +334,7 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
 
 
 def _hint(key: str, value: str, where: str, by_key: Mapping[str, str]) -> str | None:
-    """Return what to warn of a key that is no field; ``ValueError`` if it cannot be ignored."""
+    """Return the warning about a key that is no field; ``ValueError`` if it must not be ignored."""
     from rmqstore.config.brokerconf import OTHER_KEYS, nearest
     from rmqstore.config.reasons import MEANINGLESS, REFUSED
 
@@ -349,7 +349,7 @@ def _hint(key: str, value: str, where: str, by_key: Mapping[str, str]) -> str | 
 
 
 def _is_default(value: str, default: str) -> bool:
-    """Whether a broker reads the default: a flag but ``true`` is false, nothing is no value."""
+    """Whether a broker reads the default: any flag but ``true`` is false, empty is no value."""
     if default in ("true", "false"):
         return (value.lower() == "true") == (default == "true")
     if default.isdecimal() and value.removeprefix("+").isdecimal():

@@ -1,1 +1,1 @@
-"""Directory of a store: its log, its owner, its topics, its recovery."""
+"""Directory of a store: log, owner, topics, recovery."""

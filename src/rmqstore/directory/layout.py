@@ -38,7 +38,7 @@ __all__ = [
 _SPLITTER = ","
 _OTHER_SPLITTERS = (":", ";")  # of other programs
 _MOST_PATHS = 64
-# Subdirectories to search for the store that may be meant.
+# Subdirectories searched for the store that may be meant.
 _LEVELS = 3
 _DIRECTORIES_LOOKED_AT = 256
 _STORES_SHOWN = 3
@@ -50,21 +50,21 @@ _ROOT, _LOG, _READ_ONLY = (
 
 
 class LogPathsError(ValueError):
-    """Paths of a configuration that contradict each other, or the directory of the store."""
+    """Configured paths that contradict each other, or the store's directory."""
 
 
 class LogPath(NamedTuple):
     """Directory with files of the log."""
 
     path: str  # absolute
-    read_only: bool  # no new file is made in it
+    read_only: bool  # takes no new files
 
 
 def log_paths(root: str, config: StoreConfig | None) -> list[LogPath] | None:
     """Return the directories of a store's log, in the order in which they take new files.
 
-    ``None``: ``commitlog`` in the store's directory alone. Raises ``LogPathsError`` where the
-    configuration contradicts itself, or is of a store in another directory.
+    ``None``: only ``commitlog`` in the store's directory. Raises ``LogPathsError`` if the
+    configuration contradicts itself, or is for a store in another directory.
     """
     if config is None or (
         config.store_path_commit_log is None and config.read_only_commit_log_store_paths is None
@@ -74,7 +74,7 @@ def log_paths(root: str, config: StoreConfig | None) -> list[LogPath] | None:
     named = _split(_LOG, config.store_path_commit_log, own)
     read_only = _split(_READ_ONLY, config.read_only_commit_log_store_paths, "")
     found: dict[str, LogPath] = {}
-    # 4.9.3 sorts the names as they are written, and Java compares UTF-16 units.
+    # 4.9.3 sorts the names as written, and Java compares UTF-16 units.
     for name in sorted({*named, *read_only}, key=lambda one: one.encode("utf-16-be", "replace")):
         path = _moved(root, config, os.path.abspath(name))  # noqa: PTH100
         key = os.path.realpath(path)
@@ -94,10 +94,10 @@ def log_paths(root: str, config: StoreConfig | None) -> list[LogPath] | None:
 
 
 def _split(name: str, value: str | None, default: str) -> list[str]:
-    """Return the paths that a field names, without repetitions."""
+    """Return the paths in a field, without repetitions."""
     parts = (default if value is None else value).strip().rstrip(_SPLITTER).split(_SPLITTER)
     for part in parts if value is not None else ():
-        # As in $PATH: 4.9.3 makes such a directory.
+        # As in $PATH: 4.9.3 would create such a directory.
         mark = next((one for one in _OTHER_SPLITTERS if one in part), None)
         joined = mark is not None and not Path(part).is_dir()
         if not part or part != part.strip() or joined:
@@ -115,8 +115,8 @@ def _split(name: str, value: str | None, default: str) -> list[str]:
 def _moved(root: str, config: StoreConfig, path: str) -> str:
     """Return a path of the configuration, moved to this store.
 
-    Paths in the store's directory move with it, as a copy of a store is opened with the
-    configuration that it was written with.
+    Paths below the configured root move with the store, so that a copy opens with the configuration
+    it was written with.
     """
     if config.store_path_root_dir is None:
         return path
@@ -132,12 +132,12 @@ def _moved(root: str, config: StoreConfig, path: str) -> str:
 
 
 def without_paths(config: StoreConfig) -> StoreConfig:
-    """Return the configuration for a store somewhere else, with its log in its own directory."""
+    """Return the configuration for a store elsewhere, with the log in its own directory."""
     return config.replace(**{_ROOT: None, _LOG: None, _READ_ONLY: None})
 
 
 def elsewhere(root: str, config: StoreConfig | None) -> str | None:
-    """Return the root that a configuration names if it is not this one, else ``None``."""
+    """Return the root in a configuration if it differs from this one, else ``None``."""
     if config is None or config.store_path_root_dir is None:
         return None
     configured = os.path.abspath(config.store_path_root_dir)  # noqa: PTH100
@@ -151,13 +151,13 @@ def log_directories(root: str, config: StoreConfig | None) -> list[Path]:
 
 
 def log_file(root: str, config: StoreConfig | None, start: int) -> Path:
-    """Return the path of the log file that begins at ``start``, or where it would be first."""
+    """Return the path of the log file beginning at ``start``, by default in the first directory."""
     every = [one / paths.offset_file_name(start) for one in log_directories(root, config)]
     return next((one for one in every if one.exists()), every[0])
 
 
 def find_log(root: str, config: StoreConfig | None) -> None:
-    """Raise ``StoreNotFoundError`` without a log to open; refuse a store of DLedger.
+    """Raise ``StoreNotFoundError`` if there is no log to open; refuse a DLedger store.
 
     Queues without a log are left to the core, which refuses to write to them.
     """
@@ -181,7 +181,7 @@ def find_log(root: str, config: StoreConfig | None) -> None:
 
 
 def _why_none(root: str) -> str:
-    """Return why there is no store at a path, and which may be meant."""
+    """Return why there is no store at a path, and which stores may be meant."""
     try:
         is_directory = stat.S_ISDIR(os.stat(root).st_mode)  # noqa: PTH116 - not False on any error
     except (FileNotFoundError, NotADirectoryError):
@@ -215,9 +215,9 @@ def stores_near(path: str) -> list[str]:
 
 
 def store_around(path: str | os.PathLike[str]) -> str | None:
-    """Return the store in one of whose own directories a path lies, if any.
+    """Return the store that has a path inside one of its own directories, if any.
 
-    The path need not exist. ``None`` for other directories, also those beside a store's own.
+    The path need not exist. ``None`` for other directories, even next to a store's own.
     """
     for inner in _ways_up(path):
         if inner.name in paths.STORE_ENTRIES and _belongs(inner):
@@ -226,7 +226,7 @@ def store_around(path: str | os.PathLike[str]) -> str | None:
 
 
 def _belongs(entry: Path) -> bool:
-    """Whether a path named like a part of a store has other parts beside it."""
+    """Whether a path named like a part of a store has other parts next to it."""
     parts = {paths.COMMIT_LOG, paths.CONSUME_QUEUE}
     if entry.name in parts:
         files = {paths.CHECKPOINT, paths.ABORT, paths.LOCK}
@@ -236,14 +236,14 @@ def _belongs(entry: Path) -> bool:
 
 
 def surroundings(path: str | os.PathLike[str]) -> str | None:
-    """Return the store or log directory that a new store would lie in, as a text for errors.
+    """Return the store or log directory that a new store would be inside, as an error text.
 
-    The store of :func:`store_around`, or else the directory of a log or a queue, whose store
-    may be anywhere: the log of one with ``store_path_commit_log``, or the target of a link.
+    The store of :func:`store_around`, else the directory of a log or a queue, whose store may be
+    anywhere: a log configured by ``store_path_commit_log``, or the target of a link.
     """
     if (around := store_around(path)) is not None:
         return f"the store {around}"
-    for one in _spellings(path):  # the directory in which it, or the first missing one, is made
+    for one in _spellings(path):  # the directory where it, or its first missing parent, is made
         above = next((up for up in one.parents if up.is_dir()), one)
         if (file := _offset_file(above)) is not None:
             return f"{above}, which holds files of a log or a queue, as {file}"
@@ -251,7 +251,7 @@ def surroundings(path: str | os.PathLike[str]) -> str | None:
 
 
 def _spellings(path: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Return a path as it is written, and as its links lead."""
+    """Return a path as written, and with links resolved."""
     return Path(os.path.abspath(path)), Path(os.path.realpath(path))  # noqa: PTH100
 
 
@@ -262,7 +262,7 @@ def _ways_up(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _offset_file(directory: Path) -> str | None:
-    """Return the name of a file that is named like one of a log or a queue, if there is one."""
+    """Return the name of a file named like a log's or a queue's, if there is one."""
     try:
         with os.scandir(directory) as entries:
             return next(
@@ -278,9 +278,9 @@ def _offset_file(directory: Path) -> str | None:
 
 
 def refuse_inside(path: str) -> None:
-    """Raise if a new store, or log, would lie inside a store, or among files of a log.
+    """Raise if a new store, or log, would be inside a store, or among files of a log.
 
-    Neither its owner nor a broker would open that one any more.
+    Neither its owner nor a broker would open the outer one any more.
     """
     if not _is_store(Path(path)) and (around := surroundings(path)) is not None:
         way = "open that one, or name" if around.startswith("the store ") else "name"
@@ -292,11 +292,11 @@ def refuse_inside(path: str) -> None:
                 "or one that is empty or not there yet"
             )
     except PermissionError:
-        pass  # opening it reports that
+        pass  # reported by opening
 
 
 def _is_store(path: Path) -> bool:
-    """Whether a directory has a log that can be read."""
+    """Whether a directory has a readable log."""
     try:
         return _has_begun([path / paths.COMMIT_LOG])
     except OSError:
@@ -304,7 +304,7 @@ def _is_store(path: Path) -> bool:
 
 
 def _directories(path: Path) -> list[Path]:
-    """Return the subdirectories without links; none if they cannot be read."""
+    """Return the subdirectories, without links; none if unreadable."""
     try:
         with os.scandir(path) as entries:
             return [Path(one) for one in entries if one.is_dir(follow_symlinks=False)]
@@ -313,10 +313,10 @@ def _directories(path: Path) -> list[Path]:
 
 
 def refuse_shared_log(root: str, config: StoreConfig | None) -> None:
-    """Raise ``LogPathsError`` if a directory of the log has, or will have, something else in it.
+    """Raise ``LogPathsError`` if a log directory has, or will have, something else in it.
 
-    Neither an owner nor a broker opens such a store a second time. One whose log has begun in a
-    directory of its own may yet open: it is left to the core.
+    Neither an owner nor a broker would open such a store again. If a log has already begun in a
+    directory of the store, it may open nevertheless: the core decides.
     """
     found = [Path(one.path) for one in log_paths(root, config) or ()]
     real = {one: Path(os.path.realpath(one)) for one in found}
@@ -335,14 +335,13 @@ def refuse_shared_log(root: str, config: StoreConfig | None) -> None:
 
 
 def _real(root: str, name: str) -> str:
-    """Return where a part of a store is, by links."""
     return os.path.realpath(os.path.join(root, name))  # noqa: PTH118
 
 
 def prepare_log(root: str, config: StoreConfig | None) -> None:
     """Make the directories of a new store's log, and their names durable.
 
-    A directory that is missing while another one has files of the log is not made, and raises
+    A directory missing while another one has log files is not made, and raises
     ``StoreNotFoundError``: its disk may not be mounted, and the log would lack its files.
     """
     _refuse_dledger(root)
@@ -376,7 +375,7 @@ def _has_begun(directories: Iterable[Path]) -> bool:
 
 
 def _refuse_dledger(root: str) -> None:
-    """Raise if the directory is a store of DLedger: ``dledger-<id>/data`` holds its log."""
+    """Raise if the directory is a DLedger store: ``dledger-<id>/data`` holds its log."""
     try:
         names = sorted(os.listdir(root))  # noqa: PTH208
     except OSError:

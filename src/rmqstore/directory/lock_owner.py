@@ -1,7 +1,7 @@
 """The process that has a store open for writing, found without taking a lock.
 
-An owner has two locks: on the first byte of ``lock``, as a broker has it, and on the directory,
-which stays if ``lock`` is removed.
+An owner holds two locks: on the first byte of ``lock``, as a broker does, and on the directory,
+which remains if ``lock`` is removed.
 
 Source: ``store/DefaultMessageStore.java start``, which locks the first byte of ``lock``.
 """
@@ -24,7 +24,7 @@ FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux
 KEEP_LOCK = "do not delete 'lock': its owner stays, and a second one ruins the store"
 _LOCKS = Path("/proc/locks")
 _PROCESSES = Path("/proc")
-_WORD_LENGTH = 80  # a program may be given as an argument
+_WORD_LENGTH = 80  # an argument may be a whole program
 _CLASS_PATH = {"-cp", "-classpath", "--class-path"}  # Java's options with a value of their own
 
 
@@ -36,7 +36,6 @@ class LockOwner:
     command: str | None  # such as ``java org.apache.rocketmq.broker.BrokerStartup``
 
     def __str__(self) -> str:
-        """Return both in words."""
         if self.pid is None:
             return "a process that the system does not name"
         return f"process {self.pid}" + (f" ({self.command})" if self.command else "")
@@ -45,8 +44,8 @@ class LockOwner:
 def lock_owner(path: str | os.PathLike[str]) -> LockOwner | None:
     """Return the process that has a store open for writing, ``None`` if there is none.
 
-    If the lock file is not readable, the system's list of locks is searched for it;
-    ``PermissionError`` if there is none.
+    If the lock file is unreadable, the system's list of locks is searched; ``PermissionError`` if
+    there is no such list.
     """
     lock = Path(path, paths.LOCK)
     pid = _holder(lock, readable=False)
@@ -55,15 +54,15 @@ def lock_owner(path: str | os.PathLike[str]) -> LockOwner | None:
         pid = _holder(lock, readable=True)
     if pid is None:
         return None
-    if pid <= 0:  # a lock of an open file, not of a process: find who has it open
+    if pid <= 0:  # an open file's lock, not a process's: find who has it open
         pid = next((number for number, _ in lock_openers(lock)), 0)
     return LockOwner(pid, _command(pid)) if pid > 0 else LockOwner(None, None)
 
 
 def _holder(locked: Path, *, readable: bool) -> int | None:
-    """Return the process that has a file or directory locked, 0 or less for one without a name.
+    """Return the process that has a file or directory locked, 0 or less if unnamed.
 
-    ``None`` if nobody has; with ``readable``, an unreadable file counts as not locked.
+    ``None`` if unlocked; with ``readable``, an unreadable file counts as unlocked.
     """
     try:
         fd = os.open(locked, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # it may be a FIFO
@@ -80,7 +79,7 @@ def _holder(locked: Path, *, readable: bool) -> int | None:
 
 
 def lock_openers(lock: Path) -> Iterator[tuple[int, str]]:
-    """Yield the processes that have a file open and locked, as far as this user may see them."""
+    """Yield the processes with a file open and locked, as far as visible to this user."""
     try:
         wanted = lock.stat()
     except OSError:
@@ -98,9 +97,9 @@ def lock_openers(lock: Path) -> Iterator[tuple[int, str]]:
 
 
 def _listed(lock: Path) -> int | None:
-    """Return the process that the system's list names for a file, ``None`` if it is not locked.
+    """Return the process of a file's lock in the system's list, ``None`` if it is not locked.
 
-    0 where the list has the file's number on another device: some file systems show two of them.
+    0 if the list has the inode on another device: some file systems show two device numbers.
     """
     status = lock.stat()
     wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
@@ -115,7 +114,7 @@ def _listed(lock: Path) -> int | None:
 
 
 def _command(pid: int) -> str | None:
-    """Return a process's program and what it runs, without the options before that."""
+    """Return a process's program and its first argument, without the options before that."""
     try:
         words = (_PROCESSES / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace")
         program, *rest = words.rstrip("\0").split("\0")

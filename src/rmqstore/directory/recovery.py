@@ -1,4 +1,4 @@
-"""Results of opening: the core's figures as a :class:`Recovery` and log lines."""
+"""Results of opening: the core's figures as a :class:`Recovery`, and log lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def describe_recovery(
 ) -> Recovery:
     """Return the core's findings as a ``Recovery``, and log any damage.
 
-    ``found`` is ``Engine._recovery``'s; ``was_closed``: there was no ``abort`` before.
+    ``found`` is ``Engine._recovery``'s; ``was_closed``: there was no ``abort``.
     """
     notes = [str(one) for one in newer if one.reading]
     for note in notes:
@@ -103,8 +103,8 @@ def describe_verification(
 ) -> Recovery:
     """Return ``recovery`` with the findings of ``verify="full"``, and log them.
 
-    ``verified`` is ``Engine._verify``'s: records and units that were checked, ranges of the log
-    that are no good record, and by queue directory its wrong queue offsets and -errno or 0.
+    ``verified`` is ``Engine._verify``'s: records and units checked, invalid ranges of the log,
+    and for each queue directory its wrong queue offsets and -errno or 0.
     """
     records, units, ranges, queues = verified
     notes = [f"bytes {start} to {stop} of the log are no good record" for start, stop in ranges]

@@ -1,4 +1,4 @@
-"""Topics of an open store from its files: ``topics.json``, and deleted ones.
+"""Topics of an open store, from ``topics.json`` and the file of deleted topics.
 
 Source: ``broker/topic/TopicConfigManager.java``.
 """
@@ -39,11 +39,11 @@ class _Batch:
 
 
 class TopicRegistry:
-    """``topics.json`` and our ``rmqstore-deleted.json``, each on the disk once it has changed.
+    """``topics.json`` and our ``rmqstore-deleted.json``, each written when it changes.
 
     ``lenient``, for read-only stores: ignore a torn file. ``sync_failed`` raises the caller's
-    exception for a failed sync, which else is raised; ``check_owned`` is called before a file is
-    replaced.
+    exception for a failed sync, which is raised itself by default; ``check_owned`` is called
+    before a file is replaced.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class TopicRegistry:
         # Called under the lock with a topic's name and its new entry, ``None`` for a removed one.
         self.watchers: list[Callable[[str, TopicConfig | None], object]] = []
         self._writing = CallLock()  # held while a batch is written; the lock comes after it
-        self._next = _Batch()  # entered in the table when its own write begins, no write sooner
-        self._written = _Batch()  # its entries are in the table, and not visible yet
-        # Deleted topics, and the log's end at that time. Records below it do not bring the queues
-        # back when a recovery completes them from the log.
+        self._next = _Batch()  # entered in the table only when its own write begins
+        self._written = _Batch()  # entries in the table, not visible yet
+        # Deleted topics, and the log's end at that time. Records below it do not restore the queues
+        # when a recovery completes them from the log.
         self.deleted: dict[str, int] = {}
         self._read(self._load_deleted)
         self._table = self._read(lambda: TopicTable.load(root)) or TopicTable(root)
@@ -84,7 +84,7 @@ class TopicRegistry:
         self.deleted = self._deleted_file.load(_deleted_topics) or {}
 
     def reload(self) -> None:
-        """Read both files again, as their owner may have changed them."""
+        """Reread both files, as their owner may have changed them."""
         with self.lock:
             if not self._table.file.is_current():
                 self._read(self._table.reload)
@@ -92,12 +92,12 @@ class TopicRegistry:
                 self._read(self._load_deleted)
 
     def refresh(self) -> None:
-        """Read both files again if they are another process's."""
+        """Reread both files if another process owns them."""
         if self.lenient:
             self.reload()
 
     def current_deleted(self) -> dict[str, int]:
-        """Return the deleted topics, each with the log's end at that time, as they are now."""
+        """Return the deleted topics, up to date, each with the log's end at its deletion."""
         self.refresh()
         return self.deleted
 
@@ -110,7 +110,7 @@ class TopicRegistry:
                 yield entry
 
     def __len__(self) -> int:
-        """Return the number of entries, with those that are about to be written."""
+        """Return the number of entries, including those about to be written."""
         return len(self._table) + sum(name not in self._table for name in list(self._next.entries))
 
     def listed(self) -> list[str] | None:
@@ -125,14 +125,14 @@ class TopicRegistry:
         return self._written.before.get(name, there)
 
     def json_of(self, table: object) -> dict[str, Any]:
-        """Return the JSON of ``topics.json`` around the entries in whichever form.
+        """Return the JSON of ``topics.json`` around a table in any form.
 
-        Without the lock, which a deletion holds until the files are gone.
+        Takes no lock: a deletion holds it until the files are gone.
         """
         return self._table.json_of(table)
 
     def put(self, entry: TopicConfig) -> None:
-        """Enter or change a topic at once, with the lock held; a ``PutError`` changes nothing."""
+        """Enter or change a topic at once; the lock is held. A ``PutError`` changes nothing."""
         name = entry.topic_name
         before = self.get(name)
         self._forget_pending(name)
@@ -150,9 +150,9 @@ class TopicRegistry:
     def change(self, changes: Mapping[str, Change]) -> None:
         """Enter or change topics, and wait until all are on the disk, where they become visible.
 
-        One thread writes at a time, and the changes that come meanwhile are its next write. Called
-        without the lock; ``changes`` run under it: they take the entry or ``None``, and
-        return the new one, or ``None`` for no change. A ``PutError`` has changed nothing.
+        One thread writes at a time, and changes made meanwhile go into its next write. The lock
+        must not be held: ``changes`` run under it, take the entry or ``None``, and return the new
+        one, or ``None`` for no change. A ``PutError`` has changed nothing.
         """
         with self.lock:
             entries = {}
@@ -197,7 +197,7 @@ class TopicRegistry:
                 self._settle(batch, error)
 
     def _settle(self, batch: _Batch, error: Exception | None) -> None:
-        """Make a batch's entries visible; if they could not be written, restore those before."""
+        """Make a batch's entries visible; if writing failed, restore the previous ones."""
         written = error is None or isinstance(error, ReplacedError)
         with self.lock:
             batch.settled, batch.error = True, error
@@ -227,7 +227,7 @@ class TopicRegistry:
             self._changed(entry.topic_name)
 
     def withdraw(self, name: str) -> None:
-        """Remove an entered topic, with the lock held; :meth:`save` is called later."""
+        """Remove an entered topic; the lock is held, and :meth:`save` is called later."""
         if self._table.remove(name):
             self._changed(name)
 
@@ -243,7 +243,7 @@ class TopicRegistry:
         self._save(self._table.save, lambda: None)
 
     def remove(self, name: str, log_end: int) -> None:
-        """Remove a topic's entry, and note its deletion; if either fails, the entry is restored."""
+        """Remove a topic's entry and note its deletion; if either fails, restore the entry."""
         before = self.get(name)
         self._forget_pending(name)
         if self._table.remove(name):
@@ -258,7 +258,7 @@ class TopicRegistry:
             raise
 
     def note_deleted(self, name: str, log_end: int) -> None:
-        """Note that a topic's records below a log offset are no longer in its queues."""
+        """Note that a topic's records below a log offset no longer have units in its queues."""
         before = dict(self.deleted)
         self.deleted[name] = log_end
 
@@ -269,7 +269,7 @@ class TopicRegistry:
         self._save(lambda: self._deleted_file.save({"topics": self.deleted}), restore)
 
     def settle(self, log_end: int, gone: list[str]) -> None:
-        """Lower notes beyond the log's end, where records are put next, and add others.
+        """Lower notes beyond the log's end, where the next records go, and add others.
 
         ``gone``: topics that a broker deleted, which leaves no note.
         """
@@ -280,7 +280,7 @@ class TopicRegistry:
             self.deleted.update(settled)
 
     def _forget_pending(self, name: str) -> None:
-        """Leave a topic out of the batches: it changes in another way, at once."""
+        """Drop a topic from the batches: another change supersedes it at once."""
         self._next.entries.pop(name, None)
         self._written.before.pop(name, None)
 
@@ -289,7 +289,6 @@ class TopicRegistry:
         self._changed(name)
 
     def _enter(self, name: str, entry: TopicConfig | None) -> None:
-        """Set a topic's entry in the table, or remove it."""
         if entry is None:
             self._table.remove(name)
         else:
@@ -313,12 +312,12 @@ class TopicRegistry:
 
 
 def _unless_there(entry: TopicConfig, there: TopicConfig | None) -> TopicConfig | None:
-    """Return the entry for a missing topic."""
+    """Return the entry if the topic is missing, else ``None``."""
     return entry if there is None else None
 
 
 def check_deleted_topics(root: str) -> None:
-    """Raise ``StoreCorruptError`` if the file of deleted topics cannot be read."""
+    """Raise ``StoreCorruptError`` if the file of deleted topics is invalid."""
     ConfigFile(Path(root, paths.DELETED_TOPICS)).load(_deleted_topics)
 
 

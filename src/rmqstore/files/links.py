@@ -15,7 +15,7 @@ _NOWHERE = (errno.ENOENT, errno.ENOTDIR)
 
 
 def broken_link(path: str | os.PathLike[str]) -> str | None:
-    """Return the broken symbolic link on the way to ``path``, as a text for errors, if any."""
+    """Return the error text for a broken symbolic link on the way to ``path``, if any."""
     whole = Path(path)
     for at in (*reversed(whole.parents), whole):
         try:
@@ -36,9 +36,9 @@ def broken_link(path: str | os.PathLike[str]) -> str | None:
 
 
 def broken_links(root: str, log: Iterable[Path]) -> list[str]:
-    """Return the broken links of a store and its log, a text for each.
+    """Return an error text for each broken link of a store and its log.
 
-    Links of queues come from the core, which lists them.
+    Links of queues come from the core, which lists queues.
     """
     found = [*_within(Path(root), paths.STORE_ENTRIES.__contains__)]
     found += _within(Path(root, paths.CONFIG), _is_json)
@@ -49,7 +49,7 @@ def broken_links(root: str, log: Iterable[Path]) -> list[str]:
 
 
 def broken_below(root: str, names: Iterable[str]) -> Iterator[str]:
-    """Iterate over the broken links in place of topics, queues or their files, as texts."""
+    """Iterate over error texts for broken links in place of topics, queues or their files."""
     for name in names:
         path = Path(root, name)
         if path.is_dir():
@@ -59,10 +59,10 @@ def broken_below(root: str, names: Iterable[str]) -> Iterator[str]:
 
 
 def files_below(directory: Path) -> Iterator[Path]:
-    """Iterate over the regular files below a directory in the order of their names.
+    """Iterate over the regular files below a directory, in order of their names.
 
-    Links to files and directories count as their targets; a link back above itself is left out. A
-    directory that is not there, or goes meanwhile, has no files.
+    Links to files and directories count as their targets, but links to a directory above are
+    left out. A missing directory, or one that vanishes, has no files.
     """
     return _files_below(directory, frozenset())
 

@@ -1,4 +1,4 @@
-"""Files of a log: the file of an offset; files that are missing, or shorter than made."""
+"""Files of a log: the file of an offset; missing and short files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rmqstore.files.regular import kind_of
 __all__ = ["NO_FILE", "damaged_log_files", "log_file"]
 
 NO_FILE = "<record>"
-"""The path in an error about a record that is of no store."""
+"""Path in an error about a record of no store."""
 
 
 def log_file(directories: tuple[str, ...] | None, offset: int) -> str:
-    """Return the path of the log file with a physical offset, by the names of the files."""
+    """Return the path of the log file with a physical offset, by file names."""
     if directories is None:
         return NO_FILE
     starts = {start: place for place in directories for start in _starts(Path(place))}
@@ -35,10 +35,10 @@ def _starts(directory: Path) -> list[int]:
 
 
 def damaged_log_files(directories: Iterable[Path], size: int, end: int) -> list[str]:
-    """Return the faults of a log's files, a text for each, in the order of the log.
+    """Return the faults of a log's files, a text for each, in log order.
 
-    ``size`` is each file's, ``end`` that of the records: files behind it may be missing, or not
-    finished. Files in front of the first one have been removed, as far as anybody can tell.
+    ``size`` is a file's, ``end`` the last record's: files beyond it may be missing or unfinished.
+    Files before the first one count as removed.
     """
     places = list(directories)
     if not (found := _damaged(places, size, end)):

@@ -1,9 +1,9 @@
 """Remains of RocketMQ 5 in a store, unknown to 4.9.3: recognized, and named.
 
-Nothing of it is read. A reader reports it, as messages or queues may be missing from what it shows;
-a writer refuses the store, as it would leave these files behind what it writes.
+None is read. A reader reports them, as messages or queues may be missing from its view; a writer
+refuses the store, as it would leave these files out of date.
 
-Harmless ones are not named: ``abort.bak``, an empty ``timerwheel``,
+Harmless ones are not reported: ``abort.bak``, an empty ``timerwheel``,
 ``compaction/position-checkpoint``.
 
 Source: RocketMQ 5.3.3's ``store/config/StorePathConfigHelper.java``,
@@ -42,20 +42,19 @@ class Newer:
 
     place: str  # below the store's root
     what: str  # its purpose
-    reading: str  # what a reader has without it; empty if it lacks nothing
-    # Topics and queues are kept there: those that ``topics.json`` and ``consumequeue`` lack are not
-    # deleted ones.
+    reading: str  # consequence for a reader; empty if it lacks nothing
+    # Topics and queues are kept there: topics missing from ``topics.json`` and ``consumequeue`` are
+    # not deleted ones.
     has_topics: bool = False
 
     def __str__(self) -> str:
-        """Return both as one sentence."""
         return f"{self.place}: {self.what}" + (f": {self.reading}" if self.reading else "")
 
 
 def find_newer(root: str) -> list[Newer]:
     """Return the remains of RocketMQ 5 in a store, in a fixed order.
 
-    Unreadable ones count as missing: reading them fails where they are needed.
+    Unreadable ones count as missing: their users fail to read them.
     """
     try:
         names = set(os.listdir(root))  # noqa: PTH208 - names alone
@@ -119,7 +118,7 @@ def _is_rocksdb(path: Path) -> bool:
 
 
 def _long_topics(root: str) -> list[Newer]:
-    """Return the topics whose names no record of 4.9.3 can have."""
+    """Return the topics whose names exceed what a record of 4.9.3 can hold."""
     topics = [
         path.name
         for path in _children(Path(root, paths.CONSUME_QUEUE))
@@ -139,7 +138,7 @@ def _shown(topics: list[str]) -> str:
 
 
 def _has_timer_unit(path: Path) -> bool:
-    """Whether a message was ever entered in a file of the timer's log."""
+    """Whether a file of the timer's log has ever had a message."""
     try:
         with open_regular(path) as file:
             return any(file.read(_TIMER_UNIT_BYTES))

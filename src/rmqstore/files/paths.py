@@ -53,7 +53,7 @@ QUARANTINE = "rmqstore-quarantine"
 LOCK = "lock"
 DELETED_TOPICS = "rmqstore-deleted.json"  # ours
 
-# In the directory of a store; a crash may leave each without a file of the log.
+# In the directory of a store; a crash may leave any of them without a log file.
 STORE_ENTRIES = frozenset(
     (
         COMMIT_LOG,
@@ -88,28 +88,28 @@ _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether a client may name the topic: 1 to 127 of ``[%|a-zA-Z0-9_-]``."""
+    """Whether a client may use the topic name: 1 to 127 of ``[%|a-zA-Z0-9_-]``."""
     return TOPIC_NAME.fullmatch(name) is not None
 
 
 def is_stored_topic_name(name: str) -> bool:
-    """Whether a topic on a disk can have the name: text that a directory can have, and no path.
+    """Whether a stored topic can have the name: valid for a directory, and no path.
 
-    Brokers before 4.7 took nearly any name, and RocketMQ 5 writes some of up to 32,767 bytes.
+    Brokers before 4.7 took nearly any name, and RocketMQ 5 writes names of up to 32,767 bytes.
     """
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         return False
     try:
         return len(name.encode()) <= _STORED_TOPIC_BYTES
-    except UnicodeEncodeError:  # bytes that are no UTF-8, as records have no topic of
+    except UnicodeEncodeError:  # bytes that are not UTF-8, impossible in a record's topic
         return False
 
 
 def is_group_name(name: str) -> bool:
-    """Whether ``name`` is valid for a group: its retry topic has to be a topic's.
+    """Whether ``name`` is valid for a group, as its retry topic has to be a topic name.
 
-    So it is 1 to 120 of ``[%|a-zA-Z0-9_-]``.  The client takes up to 255, and a broker then stores
-    records whose length of the topic does not fit.
+    Hence 1 to 120 of ``[%|a-zA-Z0-9_-]``.  The client accepts up to 255, and a broker then stores
+    records whose topic length overflows.
     """
     return bool(name) and is_topic_name(retry_topic(name))
 
@@ -130,7 +130,7 @@ def offset_file_name(offset: int) -> str:
 
 
 def parse_offset_file_name(name: str) -> int | None:
-    """Return the offset of a file's first byte, ``None`` if the name is not of this form."""
+    """Parse the name of a log or queue file: the offset of its first byte, or ``None``."""
     if _OFFSET_NAME.fullmatch(name) is None:
         return None
     offset = int(name)
@@ -138,7 +138,7 @@ def parse_offset_file_name(name: str) -> int | None:
 
 
 def parse_queue_id(name: str) -> int | None:
-    """Return the queue id of a directory under a topic, ``None`` if its name is none."""
+    """Parse the name of a queue's directory: the queue id, or ``None``."""
     if _QUEUE_ID.fullmatch(name) is None:
         return None
     queue_id = int(name)
@@ -146,5 +146,5 @@ def parse_queue_id(name: str) -> int | None:
 
 
 def parse_index_file_name(name: str) -> int | None:
-    """Return the number that orders index files, ``None`` if the name is not of this form."""
+    """Parse the name of an index file: a number that orders them, or ``None``."""
     return int(name) if _INDEX_NAME.fullmatch(name) is not None else None

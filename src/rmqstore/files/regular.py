@@ -1,4 +1,4 @@
-"""Regular files of a store, opened without waiting: of a FIFO nobody may have the other end."""
+"""Regular files of a store, opened without blocking: a FIFO may have no other end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def kind_of(mode: int) -> str:
 def not_regular(path: str | os.PathLike[str]) -> str | None:
     """Return the kind of a non-regular file, as ``"a FIFO, not a regular file"``, for errors.
 
-    Links are followed; ``None`` for a regular file, or nothing.
+    Links are followed; ``None`` for a regular file, or if there is nothing.
     """
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116
@@ -37,7 +37,7 @@ def not_regular(path: str | os.PathLike[str]) -> str | None:
 
 
 def open_regular(path: str | os.PathLike[str], *, write: bool = False) -> BinaryIO:
-    """Open a regular file to read it, with ``write`` also to change it.
+    """Open a regular file for reading, with ``write`` also for writing.
 
     Links are followed; other kinds raise an ``OSError`` with ``EINVAL``.
     """

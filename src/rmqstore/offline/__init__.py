@@ -1,8 +1,8 @@
-"""Parts of jobs over whole stores, for any engine that runs tasks: a process pool, Dask, Ray.
+"""Building blocks of jobs over whole stores, for any engine with tasks: a process pool, Dask, Ray.
 
-A log is divided into ranges, and each process reads one: walks it, writes the units of its queues,
-copies its records.  Everything that goes from one process to another is plain data that pickles.
-Queues and index of a store, rebuilt by all cores::
+A log is divided into ranges; a process walks one, writes the units of its queues, copies its
+records.  All that passes between processes is plain data that pickles.
+To rebuild queues and index of a store on all cores::
 
     from concurrent.futures import ProcessPoolExecutor
     from rmqstore import offline
@@ -15,12 +15,11 @@ Queues and index of a store, rebuilt by all cores::
         done = list(pool.map(build.run, build.steps(reports)))
     print(build.finish(reports, done))
 
-The parts: ranges and what they hold (:class:`LogPlan`, :class:`LogWalk`), queues and index made of
-them (:class:`Build` and its parts), both compared with the files that are there
-(:class:`QueueFiles`, :class:`IndexFileReader`), logs copied (:class:`LogSource`,
-:func:`copy_pieces`) and written (:class:`LogWriter`, :func:`check_table`), a store made of a
-log with its queues (:func:`seal_store`), and how the start of a 4.9.3 broker ends on a store
-(:func:`broker_start`).
+The parts: ranges and their contents (:class:`LogPlan`, :class:`LogWalk`); queues and index built
+from them (:class:`Build` and its parts) and compared with existing files (:class:`QueueFiles`,
+:class:`IndexFileReader`); logs copied (:class:`LogSource`, :func:`copy_pieces`) and written
+(:class:`LogWriter`, :func:`check_table`); a log with its queues sealed as a store
+(:func:`seal_store`); and a 4.9.3 broker's start on a store, predicted (:func:`broker_start`).
 """
 
 from __future__ import annotations

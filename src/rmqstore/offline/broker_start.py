@@ -32,17 +32,16 @@ def broker_start(
 ) -> BrokerStart:
     """Predict the start of a 4.9.3 broker on a store, by the checks of its ``load``.
 
-    Only names, lengths and both ends of files are looked at, and nothing is changed. Works on a
-    copy, on a dead disk and beside a live owner; there the verdict is on a start if the owner were
-    killed now.
+    Reads little beyond names, lengths and both ends of files, and changes nothing. Works on a
+    copy, on a dead disk and beside a live owner, for a start as if the owner were killed now.
 
     Parameters
     ----------
     path : path-like
         Directory of the store.
     config : StoreConfig or path of a broker.conf, optional
-        The broker's. Sizes that it does not set are taken from the files, as with the right
-        configuration; one that a single file shows is a finding if it is not the default.
+        The broker's. Sizes it leaves unset are inferred from the files, as if configured right;
+        a size shown by a single file is a finding unless it is the default.
 
     Returns
     -------
@@ -52,11 +51,11 @@ def broker_start(
     Raises
     ------
     StoreNotFoundError
-        There is neither a log nor a queue.
+        Neither a log nor a queue.
     IncompatibleStoreError
-        The store is one of DLedger.
+        A DLedger store.
     OSError
-        The system refuses.
+        A system call fails.
     ValueError
         The configuration is out of range, or names the log of another store.
 
@@ -78,7 +77,7 @@ def broker_start(
 
 
 def broker_start_of(opened: MessageStore, config: StoreConfig | None = None) -> BrokerStart:
-    """Predict the start on a store open with ``"r"``, with its configuration."""
+    """Predict the start on a store open with ``"r"``; ``config`` is the broker's."""
     root = Path(opened.path)
     sizes = FileSizes.of(opened.config, config)
     directories = log_directories(opened.path, opened.config)
@@ -93,7 +92,7 @@ def broker_start_of(opened: MessageStore, config: StoreConfig | None = None) -> 
 
 
 def _without_log(root: Path) -> Iterable[Finding]:
-    """Return the finding of queues whose log has no file: a broker deletes them."""
+    """Yield the finding for a log without files: a broker deletes its queues."""
     yield Finding(
         "lost",
         "missing-file",
@@ -106,7 +105,7 @@ def _without_log(root: Path) -> Iterable[Finding]:
 
 
 def _verdict(findings: Iterable[Finding]) -> BrokerStart:
-    """Return the verdict of findings, worst first."""
+    """Order the findings, worst first, and return the verdict."""
     order = {"stop": 0, "lost": 1, "warn": 2}
     every = tuple(sorted(findings, key=lambda one: (order[one.severity], not one.by_start)))
     worst = every[0] if every else None

@@ -39,14 +39,14 @@ from rmqstore.offline.walk import UnitRun
 
 __all__ = ["Build", "BuildStep", "BuildTotals", "StepReport"]
 
-_ENTRIES = "entries"  # a directory of the build's, gone at its end
+_ENTRIES = "entries"  # temporary directory of a build
 _T = TypeVar("_T")
 _STEP_QUEUES, _STEPS_MOST = 200, 16
 
 
 @dataclass(frozen=True)
 class BuildStep:
-    """A step after all ranges have been scanned; plain data, in any order.
+    """A step after all scans, in any order; plain data.
 
     Attributes
     ----------
@@ -54,12 +54,12 @@ class BuildStep:
         Enter a share of the keys of an index file; write blank units; make queues whose units
         are not in the order of the log; force queues to the disk.
     queues : tuple of (str, int)
-        Of ``"in_order"`` and ``"sync"``.
+        Queues of ``"in_order"`` and ``"sync"``.
     gaps : tuple of QueueGap
-        Of ``"gaps"``.
+        Gaps of ``"gaps"``.
     index : IndexPlan or None
     share : (int, int)
-        Of ``"index"``: which one of how many.
+        Of ``"index"``: number of the share, and of how many.
     """
 
     kind: Literal["index", "gaps", "in_order", "sync"]
@@ -76,11 +76,11 @@ class StepReport:
     Attributes
     ----------
     queues : list of (str, int)
-        Queues that were made whole.
+        Queues rebuilt whole.
     skipped : int
-        Units that were passed over.
+        Units passed over.
     slots_used : dict of int to int
-        By the number of the index file.
+        Slots in use, by number of the index file.
     """
 
     queues: list[tuple[str, int]] = field(default_factory=list)
@@ -95,17 +95,17 @@ class BuildTotals:
     Attributes
     ----------
     messages : int
-        Records of the log.
+        Records in the log.
     units : int
-        Records that a queue has.
+        Records with a unit in a queue.
     queues : int
     index_entries, index_files : int
     skipped : int
-        Records whose topic or queue cannot be, or whose queue offset cannot be believed.
+        Records with an impossible topic or queue, or an implausible queue offset.
     bytes : int
-        Of the log.
+        Size of the log.
     processes : int
-        That read the log.
+        Processes that read the log.
     """
 
     messages: int
@@ -120,17 +120,17 @@ class BuildTotals:
 
 @dataclass(frozen=True)
 class Build:
-    """The consume queues and index files of a log, as opening the store would make them.
+    """Consume queues and index files of a log, as opening the store would build them.
 
-    In order: :meth:`create`; :meth:`scan` of each range, in as many processes as there are;
-    :meth:`steps`, and :meth:`run` of each of these, likewise; :meth:`finish`.  A build pickles, and
-    each of its tasks may run again, or twice at a time: it writes the same bytes.
+    Call :meth:`create`; :meth:`scan` for each range, in any number of processes; :meth:`steps`, and
+    :meth:`run` for each step, likewise; :meth:`finish`.  A build pickles, and a task may run again,
+    or twice at once: it writes the same bytes.
 
     Attributes
     ----------
     plan : LogPlan
     directory : str
-        ``consumequeue`` and ``index`` are made in it.
+        Parent of the new ``consumequeue`` and ``index``.
     """
 
     plan: LogPlan
@@ -138,17 +138,17 @@ class Build:
 
     @property
     def queue_directory(self) -> str:
-        """Where the queues are made."""
+        """Directory of the queues."""
         return f"{self.directory}/{paths.CONSUME_QUEUE}"
 
     @property
     def index_directory(self) -> str:
-        """Where the index files are made."""
+        """Directory of the index files."""
         return f"{self.directory}/{paths.INDEX}"
 
     @property
     def queue_file_size(self) -> int:
-        """Of a consume queue file, bytes."""
+        """Bytes of a consume queue file."""
         return self.plan.config.mapped_file_size_consume_queue
 
     @cached_property
@@ -156,12 +156,12 @@ class Build:
         return [f"{self.directory}/{_ENTRIES}/{number}" for number in range(self.plan.count)]
 
     def create(self) -> None:
-        """Make the directories, without what an earlier build has left in them.
+        """Make the directories, and remove the leftovers of an earlier build.
 
         Raises
         ------
         ValueError
-            ``directory`` has queues or an index that no unfinished build has left.
+            ``directory`` has queues or an index not left by an unfinished build.
         """
         made = (self.queue_directory, self.index_directory)
         if any(map(_has_entries, made)) and not Path(self.directory, _ENTRIES).is_dir():
@@ -177,18 +177,14 @@ class Build:
         Parameters
         ----------
         number : int
-            0 to below ``plan.count``.
-
-        Returns
-        -------
-        RangeReport
+            Below ``plan.count``.
 
         Raises
         ------
         IncompatibleStoreError
-            There is a record of RocketMQ 5.
+            The log has a record of RocketMQ 5.
         OSError
-            The system refuses to read or to write.
+            Reading or writing fails.
         """
         report = RangeReport(number)
         writer = QueueWriter(self.queue_directory, self.queue_file_size)
@@ -202,14 +198,14 @@ class Build:
         return report
 
     def runs(self, report: RangeReport) -> Iterator[list[UnitRun]]:
-        """Iterate over the units of a range, and keep its index entries.
+        """Iterate over the units of a range, and save its index entries.
 
-        For callers that take the units elsewhere than :meth:`scan` does.
+        For callers that put the units elsewhere than :meth:`scan`.
 
         Parameters
         ----------
         report : RangeReport
-            Of the range; complete at the end.
+            Of the range; complete once the iterator ends.
 
         Yields
         ------
@@ -221,27 +217,23 @@ class Build:
                 yield found.runs
 
     def index_plans(self, reports: Iterable[RangeReport]) -> list[IndexPlan]:
-        """Return the index files that are made, when all ranges have been scanned."""
+        """Return the plans of the index files, once all ranges are scanned."""
         return plan_index(reports, self._entry_files, self.plan.config.max_index_num)
 
     def steps(self, reports: Sequence[RangeReport]) -> list[BuildStep]:
-        """Return the steps to do when all ranges have been scanned.
+        """Return the steps to run once all ranges are scanned.
 
         Parameters
         ----------
         reports : sequence of RangeReport
-            What :meth:`scan` returned, in the order of the ranges.
-
-        Returns
-        -------
-        list of BuildStep
+            From :meth:`scan`, in range order.
 
         Raises
         ------
         StoreCorruptError
-            There is damage with a good record behind it.
+            Damage, with a valid record after it.
         RangesOverlapError
-            Bytes within a record look like one: build again with ``plan.by_files()``.
+            Bytes inside a record look like one: build again with ``plan.by_files()``.
         """
         check_contiguous(self.plan, reports)
         steps = self.index_steps(reports)
@@ -254,7 +246,7 @@ class Build:
         return steps + self.sync_steps(queues - disordered)
 
     def index_steps(self, reports: Iterable[RangeReport]) -> list[BuildStep]:
-        """Make the index files, without keys, and return the steps that enter the keys."""
+        """Create the index files without keys, and return the steps that enter the keys."""
         plans = self.index_plans(reports)
         for plan in plans:
             create_index_file(self.index_directory, self.plan.config, plan)
@@ -274,7 +266,7 @@ class Build:
         Raises
         ------
         OSError
-            The system refuses to read or to write.
+            Reading or writing fails.
         """
         report = StepReport()
         if step.kind == "index" and step.index is not None:
@@ -298,7 +290,7 @@ class Build:
             writer.close(sync=True)
 
     def _append_in_order(self, queues: frozenset[tuple[str, int]], report: StepReport) -> None:
-        """Make queues from the whole log whose queue offsets do not go up along it."""
+        """Build from the whole log the queues whose offsets do not ascend along it."""
         appender = QueueAppender(self.queue_directory, self.queue_file_size)
         try:
             for number in range(self.plan.count):
@@ -317,13 +309,9 @@ class Build:
         Parameters
         ----------
         reports : sequence of RangeReport
-            What :meth:`scan` returned, in the order of the ranges.
+            From :meth:`scan`, in range order.
         done : iterable of StepReport
-            What :meth:`run` returned, in any order.
-
-        Returns
-        -------
-        BuildTotals
+            From :meth:`run`, in any order.
         """
         done = list(done)
         plans = self.index_plans(reports)
@@ -358,14 +346,14 @@ class Build:
 
 
 def _parts(work: Sequence[_T]) -> list[tuple[_T, ...]]:
-    """Split work into steps that are worth a task each."""
+    """Split work into steps large enough for a task each."""
     count = min(-(-len(work) // _STEP_QUEUES), _STEPS_MOST)
     return [tuple(work[at::count]) for at in range(count)]
 
 
 @contextlib.contextmanager
 def _complete_file(path: str | os.PathLike[str]) -> Iterator[BufferedWriter]:
-    """Open a file that gets its name when it is complete."""
+    """Open a file under a temporary name; renamed when complete."""
     made = Path(f"{os.fspath(path)}.{uuid.uuid4().hex}")
     try:
         with made.open("wb") as file:

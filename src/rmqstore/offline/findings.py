@@ -1,4 +1,4 @@
-"""Findings about a store's files, and the verdict made of them: plain data."""
+"""Findings on a store's files and the verdict on them; plain data."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ __all__ = ["BrokerStart", "Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding of a 4.9.3 broker's start.
+    """Finding on a 4.9.3 broker's start.
 
     Attributes
     ----------
     severity : str
-        ``"stop"``: it does not load. ``"lost"``: messages are lost. ``"warn"``: neither.
+        ``"stop"``: the store does not load. ``"lost"``: messages are lost. ``"warn"``: neither.
     kind : str
         Stable, lower case with hyphens, such as ``foreign-file``, ``empty-file``, ``json``.
     file : str
-        Relative to the store, or absolute if it lies elsewhere.
+        Relative to the store, or absolute if outside it.
     offset : int or None
-        In the file's log or queue, in bytes.
+        Byte in the file's log or queue.
     message : str
-        The problem, and the way on.
+        The problem and its remedy.
     line : str or None
-        The broker's own log line; None where it writes none.
+        The broker's own log line, if it writes one.
     messages : int
-        Messages that are lost.
+        Messages lost.
     by_start : bool
-        It is the start that loses them; else they are gone already.
+        The start loses them; otherwise they are gone already.
     loops : bool
-        The start does not end.
+        The start never ends.
     """
 
     severity: Literal["stop", "lost", "warn"]
@@ -45,7 +45,7 @@ class Finding:
     loops: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as one JSON object."""
+        """Return the finding as a JSON object."""
         return {
             "severity": self.severity,
             "kind": self.kind,
@@ -62,12 +62,12 @@ class BrokerStart:
     Attributes
     ----------
     broker : str
-        ``"starts"``, ``"refuses"``, ``"loses"`` (it starts, and messages are gone then) or
-        ``"loops"`` (it waits for ever).
+        ``"starts"``, ``"refuses"``, ``"loses"`` (starts without some messages) or ``"loops"``
+        (waits for ever).
     line : str or None
         The broker's log line of the worst finding.
     messages_lost : int
-        Messages that are whole now, and that it would not show at their place.
+        Messages that are whole now and would no longer be at their queue offset.
     findings : tuple of Finding
         Worst first.
     """
@@ -79,7 +79,7 @@ class BrokerStart:
 
     @property
     def text(self) -> str:
-        """The verdict as a sentence without a full stop."""
+        """Verdict as a sentence without a full stop."""
         if self.broker == "refuses":
             return "a 4.9.3 broker would not start"
         if self.broker == "loops":

@@ -1,8 +1,8 @@
-"""Index files made from the entries of many ranges of a log, and compared with them.
+"""Index files built from the entries of a log's ranges, and compared with them.
 
-The entries of each range go into a file of its own.  Then it is known which of them each index
-file has, and several processes can fill one: each enters the keys of its share of the slots, so
-that a second attempt, also at the same time, writes the same bytes.
+Each range's entries go into a file of their own.  Once all are there, the contents of each index
+file are known, and several processes can fill one: each enters the keys of its share of the
+slots, so that a second attempt, even a concurrent one, writes the same bytes.
 
 Source: ``store/index/IndexService.java``, ``store/index/IndexFile.java``.
 """
@@ -40,7 +40,7 @@ _SHARE_ENTRIES, _SHARES_MOST = 5_000_000, 4
 
 
 class LooseEntry(NamedTuple):
-    """An index entry that has no number yet, as a walk gives it; the time is in ms."""
+    """Index entry from a walk, not numbered yet; the time is in ms."""
 
     key_hash: int
     physical_offset: int
@@ -48,7 +48,7 @@ class LooseEntry(NamedTuple):
 
 
 class IndexEntry(NamedTuple):
-    """An entry of an index file; the time is in seconds after the file's first."""
+    """Entry of an index file; the time is in seconds after the file's first."""
 
     key_hash: int
     physical_offset: int
@@ -56,7 +56,7 @@ class IndexEntry(NamedTuple):
 
 
 class ChainError(NamedTuple):
-    """An entry, or a slot as ``-1 - slot``, that leads to another entry than it should."""
+    """An entry, or a slot as ``-1 - slot``, that links to the wrong entry."""
 
     number: int
     expected: int
@@ -65,16 +65,16 @@ class ChainError(NamedTuple):
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """One index file to be made.
+    """An index file to build.
 
     Attributes
     ----------
     number : int
         In the order of the files; its name until :func:`name_index_files`.
     before : (str, int) or None
-        File and position of the last entry of the index file before it.
+        File and position of the last entry of the previous index file.
     pieces : tuple of (str, int, int)
-        Files with entries, and which bytes of them, in log order.
+        Entry files and byte ranges of them, in log order.
     """
 
     number: int
@@ -83,16 +83,16 @@ class IndexPlan:
 
     @property
     def entries(self) -> int:
-        """Number of its entries."""
+        """Number of entries."""
         return sum(stop - start for _, start, stop in self.pieces) // ENTRY_BYTES
 
     @property
     def shares(self) -> int:
-        """Number of tasks that it is worth: each goes through all entries, for its own slots."""
+        """Number of tasks; each goes through all entries, for its own slots."""
         return min(max(self.entries // _SHARE_ENTRIES, 1), _SHARES_MOST)
 
     def entry_before(self) -> bytes:
-        """Return the last entry of the file before it; empty for the first one."""
+        """Return the last entry of the previous file; empty for the first."""
         if self.before is None:
             return b""
         path, position = self.before
@@ -102,16 +102,16 @@ class IndexPlan:
 def plan_index(
     reports: Iterable[RangeReport], entry_files: Sequence[str | os.PathLike[str]], max_entries: int
 ) -> list[IndexPlan]:
-    """Return the index files that the entries of all ranges fill.
+    """Plan the index files for the entries of all ranges.
 
     Parameters
     ----------
     reports : iterable of RangeReport
-        One for each range, in their order.
+        One for each range, in order.
     entry_files : sequence of path-like
-        By the number of the range, the file with its entries.
+        Entry file of each range, by number.
     max_entries : int
-        ``StoreConfig.max_index_num``: of an index file, one more than it takes.
+        ``StoreConfig.max_index_num``: one more than an index file takes.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def plan_index(
     befores: list[tuple[str, int] | None] = []
     last: tuple[str, int] | None = None
     room = 0
-    keyless = False  # a record without keys has a file made where there is no room
+    keyless = False  # a record without keys also creates a file if there is no room
     for report in reports:
         at, totals = 0, report.totals
         path = os.fspath(entry_files[report.number])
@@ -148,23 +148,23 @@ def plan_index(
 def create_index_file(
     directory: str | os.PathLike[str], config: StoreConfig, plan: IndexPlan, slots_used: int = 0
 ) -> int:
-    """Make an index file, named by its number, with its header and no key in it yet.
+    """Create an index file, named by its number: its header, and no keys yet.
 
     Parameters
     ----------
     directory : path-like
-        Stands for ``index``.
+        The new ``index``.
     config : StoreConfig
         Slots and entries of a file.
     plan : IndexPlan
     slots_used : int, optional
-        The sum of what :func:`fill_index_share` returned, when all shares are there: the file is
-        complete with it.
+        Sum of the results of :func:`fill_index_share`, once all shares are filled: it completes
+        the file.
 
     Returns
     -------
     int
-        When the first key was stored, in ms since the epoch.
+        Store time of the first key, in ms since the epoch.
 
     Notes
     -----
@@ -186,22 +186,22 @@ def create_index_file(
 def fill_index_share(
     directory: str | os.PathLike[str], config: StoreConfig, plan: IndexPlan, which: int, of: int
 ) -> int:
-    """Enter one share of the keys of an index file that :func:`create_index_file` made.
+    """Enter one share of the keys of an index file made by :func:`create_index_file`.
 
     Parameters
     ----------
     directory : path-like
-        Stands for ``index``.
+        The new ``index``.
     config : StoreConfig
         Slots and entries of a file.
     plan : IndexPlan
     which, of : int
-        Which one of how many shares, from 0.
+        Number of the share, from 0, and of how many.
 
     Returns
     -------
     int
-        How many of its slots are used.
+        Slots in use in the share.
 
     Notes
     -----
@@ -218,19 +218,19 @@ def fill_index_share(
 def name_index_files(
     directory: str | os.PathLike[str], begin_timestamps: Sequence[int]
 ) -> list[str]:
-    """Give complete index files the names of a store's: times, of which each is a later one.
+    """Rename complete index files as in a store: to times, each later than the one before.
 
     Parameters
     ----------
     directory : path-like
-        Stands for ``index``; its files are named by their numbers.
+        The new ``index``; its files are named by number.
     begin_timestamps : sequence of int
-        By the number of the file, when its first key was stored, in ms since the epoch.
+        Store time of each file's first key, in ms since the epoch, in file order.
 
     Returns
     -------
     list of str
-        The names, in the order of the files.
+        The names, in file order.
     """
     names: list[str] = []
     for number, begin_timestamp in enumerate(begin_timestamps):
@@ -245,30 +245,30 @@ def loose_entries(entries: memoryview) -> list[LooseEntry]:
 
 
 def index_seconds(begin_timestamp: int, store_timestamp: int) -> int:
-    """Return the seconds of an entry, in a file whose first key has ``begin_timestamp``, in ms."""
+    """Return an entry's seconds, in a file whose first key has ``begin_timestamp``, in ms."""
     return _core.index_seconds_of(begin_timestamp, store_timestamp)
 
 
 class IndexFileReader:
-    """An index file of a store, read as it is.
+    """Reader of an index file as it is.
 
     Parameters
     ----------
     path : path-like
     config : StoreConfig
-        Slots and entries of a file; they are inferred from its length unless they fit.
+        Slots and entries of a file; inferred from its length if they do not fit.
 
     Attributes
     ----------
     begin_timestamp, end_timestamp : int
-        When its first and its last key were stored, in ms since the epoch.
+        Store times of the first and the last key, in ms since the epoch.
 
     Raises
     ------
     IncompatibleStoreError
-        Its length is none that an index file may have.
+        No index file has this length.
     OSError
-        It cannot be read.
+        The file cannot be read.
     """
 
     begin_timestamp: int
@@ -282,44 +282,44 @@ class IndexFileReader:
         self.end_timestamp = self._part.end_timestamp
 
     def first_at(self, physical_offset: int) -> int:
-        """Return the number of the first entry whose record is there or behind."""
+        """Return the number of the first entry whose record is at or after an offset."""
         return self._part.place_of(physical_offset)
 
     def matching(self, number: int, stop: int, entries: memoryview, before: int) -> int:
-        """Return how many entries are as a walk gave them.
+        """Return how many entries equal a walk's.
 
         Parameters
         ----------
         number, stop : int
-            The entries of the file.
+            Bounds of the entries in the file.
         entries : memoryview
             Of a :class:`LogSlice`; at least as many.
         before : int
-            ``end_timestamp`` of the index file before this one, -1 if that is not known.
+            ``end_timestamp`` of the previous index file, -1 if unknown.
 
         Returns
         -------
         int
-            Entries before the first that differs.
+            Entries before the first difference.
         """
         return self._part.match(number, stop, entries, before)
 
     def entries(self, number: int, stop: int) -> list[IndexEntry]:
-        """Return the entries with these numbers, as far as they are there."""
+        """Return the entries in a range of numbers, as far as they exist."""
         return [IndexEntry(*one) for one in self._part.entries(number, stop)]
 
     def check_chains(self, most: int) -> tuple[list[ChainError], int]:
-        """Return the entries and slots that lead to another entry than the newest before it.
+        """Return the entries and slots that do not link to the newest earlier entry.
 
         Parameters
         ----------
         most : int
-            Errors to return, at most.
+            Maximum number of errors.
 
         Returns
         -------
         errors, count : list of ChainError, int
-            The first of them, and how many there are.
+            The first errors, and the number of all.
         """
         bad, count = self._part.check_chains(most)
         return [ChainError(*one) for one in bad], count
@@ -337,7 +337,7 @@ def _open_part(
 
 
 def _bytes_of(path: str, start: int, stop: int) -> memoryview:
-    """Bytes of a file; mapped, so that no more of them are in memory than there is room for."""
+    """Map bytes of a file, so that they need not fit in memory."""
     with open_regular(path) as file:
         mapped = mmap.mmap(file.fileno(), stop, access=mmap.ACCESS_READ)
     return memoryview(mapped)[start:stop]

@@ -1,6 +1,6 @@
 """The lock of a store, examined and taken without opening the store.
 
-The core has the same: ``_native/log/ownership.pxi``.
+The core does the same in ``_native/log/ownership.pxi``.
 
 Source: ``store/DefaultMessageStore.java start``, which locks the first byte of ``lock``.
 """
@@ -43,7 +43,7 @@ def open_for_writing(path: str, config: StoreConfig | None, timeout: float) -> M
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return the identity of a directory, independent of its name; None if there is none."""
+    """Return a directory's identity, independent of its name; None if there is none."""
     try:
         found = Path(path).stat()
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def wait_until_free(path: str, timeout: float) -> None:
 
 @contextlib.contextmanager
 def locked(path: str, timeout: float) -> Iterator[None]:
-    """Hold the locks of a store that is not opened; does nothing where there is no directory.
+    """Hold the locks of a store without opening it; does nothing without a directory.
 
     ``StoreLockedError`` if the store is open for writing elsewhere for ``timeout`` seconds.
     """
@@ -93,7 +93,7 @@ def _opened(path: str | Path, flags: int, held: contextlib.ExitStack) -> int:
 
 
 def _take(lock: Callable[..., object], *arguments: int) -> bool:
-    """Take a lock; False if somebody else has it."""
+    """Take a lock; False if it is held elsewhere."""
     try:
         lock(*arguments)
     except (BlockingIOError, PermissionError):
@@ -102,7 +102,7 @@ def _take(lock: Callable[..., object], *arguments: int) -> bool:
 
 
 def _lock_directory(fd: int) -> None:
-    """Lock a directory where the file system can, and mark it for queries of the owner."""
+    """Lock a directory, if the file system can, and mark it for queries of the owner."""
     with _where_supported():
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with _where_supported():
@@ -110,7 +110,7 @@ def _lock_directory(fd: int) -> None:
 
 
 def _unlock_directory(fd: int) -> None:
-    """Release the lock: a forked child may have the descriptor too."""
+    """Release the lock explicitly: a forked child may share the descriptor."""
     with _where_supported():
         fcntl.flock(fd, fcntl.LOCK_UN)
 

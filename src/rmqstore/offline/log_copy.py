@@ -1,7 +1,7 @@
-"""Pieces of logs copied into one new log by many tasks, each at the position that was planned.
+"""Pieces of logs, copied by many tasks to their planned positions in one new log.
 
-A piece stays together in one file. A plan has the pieces' sizes only: each must come out exactly
-as large.
+A piece stays within one file. A plan has only the sizes: each piece must come out exactly as
+large.
 
 Source: ``store/CommitLog.java`` DefaultAppendMessageCallback, for how a file ends.
 """
@@ -41,26 +41,26 @@ QueueNumbers = Mapping[str, Mapping[int, int]]
 
 
 def piece_bytes(file_size: int) -> int:
-    """Return about how large a piece is to be: what is left empty in a file is less."""
+    """Return the approximate size of a piece; the blank that ends a file is smaller."""
     return max(1, file_size // _PIECES_A_FILE)
 
 
 @dataclass(frozen=True)
 class LogSource:
-    """A log that pieces are taken from, and the changes to its records.
+    """A log to copy pieces from, and the changes to its records.
 
     Attributes
     ----------
     directory : str
-        Its files.
+        Directory of its files.
     file_size : int
-        Bytes of each.
+        Bytes of a file.
     topics : tuple of str, optional
-        Only records of these topics; None: of any.
+        Topics to copy; None: all.
     deleted : mapping of str to int
-        Topics that were deleted: their records below a log offset stay behind.
+        Deleted topics: records below this log offset are not copied.
     first_offsets : str, optional
-        A file of :func:`save_queue_numbers`: what is added to the queue offsets of each queue.
+        A file of :func:`save_queue_numbers`: the number added to the queue offsets of each queue.
     """
 
     directory: str
@@ -70,23 +70,19 @@ class LogSource:
     first_offsets: str | None = None
 
     def measure(self, ranges: Iterable[tuple[int, int]], since: int) -> list[Measured]:
-        """Count the records that begin in ranges of the log, each of which lies in one file.
+        """Count the records that begin in ranges of the log, each within one file.
 
         Parameters
         ----------
         ranges : iterable of (int, int)
-            Physical offsets: where each begins, and where it ends.
+            Physical offsets of begin and end.
         since : int
-            A store time, in ms since the epoch.
-
-        Returns
-        -------
-        list of Measured
+            Store time, in ms since the epoch.
 
         Raises
         ------
         StoreCorruptError
-            A record does not check.
+            A record is invalid.
         """
         with self._opened() as log:
             return [
@@ -119,17 +115,17 @@ class Measured:
     start, stop : int
         The range.
     first : int
-        Where the first record begins, -1 if none does.
+        Offset of the first record, -1 if there is none.
     end : int
-        Where the last one ends, or the blank behind it.
+        End of the last record, or of the blank after it.
     found : int
         Records.
     size : int
-        Bytes of the records that are copied.
+        Bytes of the records to copy.
     since_first : int
-        The first that is not older than asked for, -1 if there is none.
+        Offset of the first record not older than ``since``, -1 if there is none.
     since_size : int
-        Bytes of the records that are copied from there on.
+        Bytes of the records to copy from there on.
     """
 
     start: int
@@ -144,20 +140,20 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """Records that lie together in a log.
+    """Range of a log whose records stay together.
 
     Attributes
     ----------
     source : int
         Number of the source.
     start, stop : int
-        Offsets in its log: the first record's, and where the last one ends at most.
+        Offsets in its log: of the first record, and at or after the end of the last.
     size : int
-        Bytes of the records that are copied.
+        Bytes of the records to copy.
     position : int
-        Where they begin in the new log, -1 as long as that is not planned.
+        Offset in the new log, -1 until planned.
     ends_file : bool
-        Nothing follows in this file of the new log, and another one comes.
+        Last of its file in the new log, and another file follows.
     """
 
     source: int
@@ -177,11 +173,11 @@ class Copied:
     messages, size : int
         Records and their bytes.
     last_record : int
-        Where the last one begins in the new log, -1 if there is none.
+        Offset of the last record in the new log, -1 if there is none.
     store_timestamp : int
-        The newest store time, in ms.
+        Newest store time, in ms.
     process : int
-        Whose work it was.
+        Id of the process.
     """
 
     messages: int
@@ -192,12 +188,12 @@ class Copied:
 
 
 def assign_positions(pieces: Iterable[LogPiece], file_size: int) -> list[LogPiece]:
-    """Plan where pieces go, in their order.
+    """Assign positions in the new log, in order of the pieces.
 
     Parameters
     ----------
     pieces : iterable of LogPiece
-        None larger than a file holds.
+        None larger than a file can hold.
     file_size : int
         Bytes of a file of the new log.
 
@@ -209,7 +205,7 @@ def assign_positions(pieces: Iterable[LogPiece], file_size: int) -> list[LogPiec
     Raises
     ------
     ValueError
-        A piece does not fit into any file.
+        A piece does not fit into a file.
 
     Notes
     -----
@@ -236,35 +232,31 @@ def copy_pieces(
     file_size: int,
     store_timestamp: int = -1,
 ) -> Copied:
-    """Write some pieces of a new log, and force them to the disk.
+    """Write pieces of a new log, and force them to the disk.
 
-    Several tasks may write to one file; one that runs again writes the same bytes.
+    Several tasks may write to one file; a repeated task writes the same bytes.
 
     Parameters
     ----------
     pieces : sequence of LogPiece
         From :func:`assign_positions`, all or some of them.
     sources : mapping of int to LogSource
-        By the number that the pieces have.
+        By ``LogPiece.source``.
     directory : path-like
-        Of the new log; it is there.
+        Of the new log; it exists.
     file_size : int
-        Bytes of its files.
+        Bytes of a file.
     store_timestamp : int, optional
-        Store time of all records, in ms since the epoch; -1: each keeps its own.
-
-    Returns
-    -------
-    Copied
+        Store time for all records, in ms since the epoch; -1: each keeps its own.
 
     Raises
     ------
     StoreError
-        A piece is not as large as planned: the log was changed meanwhile.
+        A piece is not as large as planned: the log has changed.
     StoreCorruptError
-        A record does not check.
+        A record is invalid.
     OSError
-        The system refuses to read or to write.
+        Reading or writing fails.
     """
     opened: dict[int, _core.LogMove] = {}
     files: dict[int, int] = {}
@@ -300,7 +292,7 @@ def copy_pieces(
 
 @contextlib.contextmanager
 def _file(path: Path, file_size: int) -> Iterator[int]:
-    """Open a file of the new log, in its full length; it is on the disk at the end."""
+    """Open a file of the new log at its full length; synced on success."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         os.ftruncate(fd, file_size)
@@ -320,7 +312,7 @@ def load_queue_numbers(path: str | os.PathLike[str]) -> dict[str, dict[int, int]
 
 
 def save_queue_numbers(path: str | os.PathLike[str], values: QueueNumbers) -> None:
-    """Write a number for each queue into a file, for other tasks to read."""
+    """Write a number for each queue to a file, for other tasks."""
     temporary = Path(f"{os.fspath(path)}.{os.getpid()}")
     temporary.write_text(json.dumps(values), "ascii")
     temporary.replace(path)

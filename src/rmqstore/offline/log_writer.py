@@ -1,4 +1,4 @@
-"""A log by itself, written by one task; and the sealing of a log with its queues as a store.
+"""A log alone, written by one task; and the sealing of a log with its queues as a store.
 
 Source: ``store/CommitLog.java``, ``store/StoreCheckpoint.java``.
 """
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 __all__ = ["SCHEDULE_TOPIC", "LogWriter", "check_table", "seal_store"]
 
 SCHEDULE_TOPIC = _core.SCHEDULE_TOPIC_NAME
-"""The topic that delayed messages wait in."""
+"""Topic where delayed messages wait."""
 
 
 class LogWriter(Closing):
-    """A commit log that rows are appended to as to a store.
+    """A commit log without a store, for appending rows.
 
-    It has no queues, no index and no checkpoint, and nothing in it is durable before
-    :func:`rmqstore.offline.copy_pieces` has copied it: a log for one task of a job.
+    No queues, no index, no checkpoint, and nothing durable until
+    :func:`rmqstore.offline.copy_pieces` copies it: a log for one task of a job.
 
     Parameters
     ----------
     directory : path-like
-        An empty directory; the log's files are in ``commitlog`` below it.
+        An empty directory; the log's files go into ``commitlog`` below it.
     config : StoreConfig
-        Size of the files, limits, the store host.
+        File size, limits, store host.
     """
 
     def __init__(self, directory: str | os.PathLike[str], config: StoreConfig) -> None:
@@ -53,7 +53,7 @@ class LogWriter(Closing):
         Returns
         -------
         numpy.ndarray
-            Where each record begins.
+            Physical offset of each record.
 
         Raises
         ------
@@ -64,15 +64,15 @@ class LogWriter(Closing):
 
     @property
     def end(self) -> int:
-        """Where the last record ends."""
+        """End of the last record."""
         return self._engine.core.stats()["wrote_position"]
 
     def record_size(self, physical_offset: int) -> int:
-        """Return the bytes of the record that begins there."""
+        """Return the size in bytes of the record at an offset."""
         return self._engine.at(physical_offset).store_size
 
     def message_counts(self) -> dict[str, dict[int, int]]:
-        """Return the messages of each queue, by topic and queue id."""
+        """Return the number of messages of each queue, by topic and queue id."""
         return _core.queue_ends(self._engine.core)
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class LogWriter(Closing):
 
 
 def _log_engine(directory: str, config: StoreConfig) -> _core.Engine:
-    """Return an engine without dispatch: puts go to the log, and nowhere else."""
+    """Return an engine without dispatch: puts go to the log only."""
     engine = _core.Engine()
     core = engine.core
     core.make_topic = lambda topic: core.set_topic(topic, 1)
@@ -109,7 +109,7 @@ def check_table(
     table : object with ``__arrow_c_stream__``
         As :meth:`MessageStore.put_table` takes it.
     max_message_size, file_size : int
-        Bytes that a record may take, and that a file of the log has.
+        Limit of a record, and size of a log file, in bytes.
     record_checksum : bool, optional
         Whether records carry ``__CRC32#``.
     store_host_v6 : bool, optional
@@ -118,7 +118,7 @@ def check_table(
     Returns
     -------
     int
-        The rows.
+        Number of rows.
 
     Raises
     ------
@@ -137,25 +137,25 @@ def check_table(
 def seal_store(store: MessageStore, last_record: int, store_timestamp: int) -> int:
     """Write the checkpoint of a store whose log, queues and index are complete and on the disk.
 
-    The next opening for writing takes it as closed in good order.
+    The next opening for writing finds a clean exit.
 
     Parameters
     ----------
     store : MessageStore
         Open with ``"r"``.
     last_record : int
-        Where the last record of its log begins, -1 if there is none.
+        Physical offset of the log's last record, -1 if there is none.
     store_timestamp : int
-        The newest store time, in ms since the epoch.
+        Newest store time, in ms since the epoch.
 
     Returns
     -------
     int
-        Where its log ends.
+        End of the log.
 
     Raises
     ------
     StoreError, OSError
-        A file cannot be read or written.
+        Reading or writing fails.
     """
     return _core.seal_store(store.core, last_record, store_timestamp)

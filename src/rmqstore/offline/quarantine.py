@@ -1,10 +1,10 @@
 """Quarantine: bytes that recovery took out of the log, and their restoration.
 
-Each file in ``rmqstore-quarantine/`` holds bytes of one commit log file, named by their log offset
-and by the time in ms. They can be restored where a filler replaces them, or where the log ends
-there and nothing was written since. No file is ever deleted.
+Each file in ``rmqstore-quarantine/`` holds bytes of one commit log file and is named by their log
+offset and the time in ms. They are restorable where a filler replaces them, or at the log's end if
+nothing was written since. No file is ever deleted.
 
-RocketMQ's store cuts and unlinks.
+RocketMQ's store cuts and unlinks instead.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class SavedRange:
     offset: int  # physical, of its first byte
     saved_at: int  # ms
     size: int  # bytes
-    records: int  # good ones
-    # Of the log there now: "filler"; "empty", where the log ends before or there; "same", the same
-    # bytes; "written", other records; "gone", no file.
+    records: int  # valid ones
+    # Log contents at the offset: "filler"; "empty": the log ends there or before; "same": the same
+    # bytes; "written": other records; "gone": no file.
     place: str
-    restorable: bool  # it has good records, and they can be restored
+    restorable: bool  # it has valid records, and the log has room for them
 
 
 @dataclass
@@ -56,7 +56,7 @@ class _Log:
     root: Path
     config: StoreConfig | None
     file_size: int
-    end: int  # where its records end
+    end: int  # end of its records
 
     def file_stop(self, offset: int) -> int:
         return offset - offset % self.file_size + self.file_size
@@ -80,15 +80,15 @@ class _Log:
 def saved_ranges(
     path: str | os.PathLike[str], *, config: StoreConfig | None = None
 ) -> list[SavedRange]:
-    """Return the contents of a store's quarantine, in the order of the log."""
+    """Return the contents of a store's quarantine, in log order."""
     return [found for found, _ in _walk(_log_of(path, config))]
 
 
 def restore(path: str | os.PathLike[str], *, config: StoreConfig | None = None) -> list[SavedRange]:
-    """Restore the bytes that the log has room for; queues and index are completed from it.
+    """Restore the bytes that the log has room for, and complete queues and index.
 
-    No process may have the store open for writing. Returns the state before: ranges with
-    ``restorable`` are in the log now.
+    REQUIRES: no process has the store open for writing. Returns the state before; ranges with
+    ``restorable`` are now in the log.
     """
     with opening.open(path, "r+", config=config):
         pass  # recovered and closed: the log now ends with its last record
@@ -143,7 +143,7 @@ def _walk(log: _Log) -> Iterator[tuple[SavedRange, list[Piece]]]:
 
 
 def _place(log: _Log, offset: int, data: bytes | mmap) -> str:
-    """Return the ``place`` of ``data``: the log's present contents at its offset."""
+    """Classify the log's present contents at the offset of ``data``, as ``SavedRange.place``."""
     size = min(len(data), log.file_stop(offset) - offset)
     try:
         now = log.read(offset, size)
@@ -162,7 +162,7 @@ def _place(log: _Log, offset: int, data: bytes | mmap) -> str:
 
 
 def _stop_of(log: _Log, offset: int, size: int, place: str, pieces: list[Piece]) -> int:
-    """Return where the restored range ends: with the filler, or with the last good record."""
+    """Return the end of the restored range: the filler's, or the last valid record's."""
     stop = log.file_stop(offset)
     if place == "filler":
         [*_, last] = log_pieces(log.read(offset, size), offset, stop)
@@ -173,7 +173,7 @@ def _stop_of(log: _Log, offset: int, size: int, place: str, pieces: list[Piece])
 
 
 def _gaps_can_be_filled(log: _Log, offset: int, size: int, pieces: list[Piece]) -> bool:
-    """Whether each gap between good records has room for a filler."""
+    """Whether each gap between valid records has room for a filler."""
     try:
         for start, stop in _gaps(offset, offset + size, pieces):
             if stop < log.file_stop(offset):
@@ -194,7 +194,7 @@ def _gaps(offset: int, stop: int, pieces: list[Piece]) -> Iterator[tuple[int, in
 
 
 def _put_back(log: _Log, saved: SavedRange, pieces: list[Piece]) -> None:
-    """Write good records back, and fillers between them."""
+    """Write valid records back, and fillers between them."""
     offset = saved.offset
     stop = _stop_of(log, offset, saved.size, saved.place, pieces)
     into = bytearray(stop - offset)
@@ -213,7 +213,7 @@ def _put_back(log: _Log, saved: SavedRange, pieces: list[Piece]) -> None:
 
 
 def _distrust(root: Path) -> None:
-    """Make the next opening recover from the whole log, whatever happens to this process."""
+    """Make the next opening recover from the whole log, even if this process dies."""
     (root / paths.ABORT).touch()
     sync_path(root)
     with open_regular(root / paths.CHECKPOINT, write=True) as file:

@@ -1,8 +1,8 @@
-"""Consume queue files made from the units of many ranges of a log, and read as they are.
+"""Consume queue files, built from the units of a log's ranges, and read as they are.
 
-Everything goes into a directory of the job's own and can be done twice: a task that is tried
-again, or runs in two places, writes the same bytes.  That directory is made before the tasks are,
-so that a late one does not bring it back.
+All output goes into a directory of the job, and a task may run twice, even concurrently: it writes
+the same bytes.  The directory is made before the tasks start, so that a late one does not bring it
+back.
 
 Source: ``store/ConsumeQueue.java``.
 """
@@ -44,7 +44,7 @@ _BLANK_UNITS = 50_000  # written at a time
 
 @dataclass(frozen=True)
 class QueueGap:
-    """Queue offsets without a record, ``[start, stop)``: blank units stand there."""
+    """Queue offsets without a record, ``[start, stop)``; filled with blank units."""
 
     topic: str
     queue_id: int
@@ -53,19 +53,19 @@ class QueueGap:
 
 
 class QueueWriter:
-    """Writes units at their positions in files that are shared by many tasks.
+    """Writer of units at their positions, in files shared by many tasks.
 
     Parameters
     ----------
     directory : path-like
-        Stands for ``consumequeue``.
+        The new ``consumequeue``.
     file_size : int
-        Of a queue's file, bytes.
+        Bytes of a queue's file.
 
     Attributes
     ----------
     queues : dict of (str, int) to QueueRange
-        What was written, by topic and queue id.
+        Ranges written, by topic and queue id.
 
     Notes
     -----
@@ -79,10 +79,10 @@ class QueueWriter:
         self.queues: dict[tuple[str, int], QueueRange] = {}
 
     def put(self, run: UnitRun) -> None:
-        """Write a run of units, and blank units before it where there may be a gap.
+        """Write a run of units, after the blank units of a plausible gap.
 
-        Units that cannot follow those before them are not written, but noted: their queue has to
-        be rebuilt, in the order of the log.
+        A run that cannot follow the one before is not written but marks its queue out of order: the
+        queue has to be rebuilt in log order.
         """
         known = self.queues.get((run.topic, run.queue_id))
         if known is None:
@@ -132,7 +132,7 @@ class QueueWriter:
         return descriptor
 
     def close(self, *, sync: bool = False) -> None:
-        """Close the files, forced to the disk before if need be."""
+        """Close the files; ``sync`` forces them to the disk first."""
         for descriptor in self._files.values():
             if sync:
                 os.fdatasync(descriptor)
@@ -141,7 +141,7 @@ class QueueWriter:
 
 
 def _may_follow(known: QueueRange, first: int, log_start: int) -> bool:
-    """Whether the dispatch would take a unit at that queue offset, with a gap before it."""
+    """Whether dispatch would accept the gap before a unit at that queue offset."""
     return first > known.stop and _core.gap_is_likely_between(
         first - known.stop, log_start - known.log_stop
     )
@@ -153,7 +153,7 @@ def sync_queues(directory: str | os.PathLike[str], queues: Iterable[tuple[str, i
     Parameters
     ----------
     directory : path-like
-        Stands for ``consumequeue``.
+        The new ``consumequeue``.
     queues : iterable of (str, int)
 
     Notes
@@ -173,18 +173,18 @@ def sync_queues(directory: str | os.PathLike[str], queues: Iterable[tuple[str, i
 def join_queues(
     reports: Iterable[RangeReport], units_a_file: int
 ) -> tuple[set[tuple[str, int]], list[QueueGap], set[tuple[str, int]]]:
-    """Join the queues that :class:`QueueWriter` wrote, one range after the other.
+    """Join the queues of consecutive ranges, as :class:`QueueWriter` wrote them.
 
     Parameters
     ----------
     reports : iterable of RangeReport
-        In the order of the log.
+        In log order.
     units_a_file : int
 
     Returns
     -------
     queues, gaps, disordered : set of (str, int), list of QueueGap, set of (str, int)
-        All queues, what is missing in those that are in order, and the others.
+        All queues, the gaps of queues in order, and the queues out of order.
 
     Notes
     -----
@@ -216,21 +216,21 @@ def join_queues(
 
 
 class QueueAppender:
-    """Writes queues in the order of the log, as the dispatch does.
+    """Writer of queues in log order, as dispatch does it.
 
-    Each queue is made under a name of its own and gets its right one in :meth:`finish`.
+    Each queue has a temporary name until :meth:`finish`.
 
     Parameters
     ----------
     directory : path-like
-        Stands for ``consumequeue``.
+        The new ``consumequeue``.
     file_size : int
-        Of a queue's file, bytes.
+        Bytes of a queue's file.
 
     Attributes
     ----------
     skipped : int
-        Units that were passed over.
+        Units passed over.
 
     Notes
     -----
@@ -244,7 +244,7 @@ class QueueAppender:
         self.skipped = 0
 
     def put(self, topic: str, queue_id: int, first: int, units: memoryview) -> None:
-        """Write a run of units behind those of the queue that were written before."""
+        """Append a run of units to its queue."""
         known = self._parts.get((topic, queue_id))
         if known is None:
             parent = self._directory / topic
@@ -256,7 +256,7 @@ class QueueAppender:
         self.skipped += known[1].put_run(first, units, topic.startswith("%LMQ%"))
 
     def finish(self) -> None:
-        """Close the queues, and give them their names."""
+        """Close the queues, and rename them."""
         for (_, queue_id), (made, part) in self._parts.items():
             part.close()
             try:
@@ -268,7 +268,7 @@ class QueueAppender:
         self._parts.clear()
 
     def drop(self) -> None:
-        """Remove what is not finished."""
+        """Remove unfinished queues."""
         for made, _ in self._parts.values():
             shutil.rmtree(made, ignore_errors=True)
         self._parts.clear()
@@ -280,10 +280,10 @@ class UnitDifference(NamedTuple):
     Attributes
     ----------
     number : int
-        Which of the units that were compared, from 0.
+        Index among the compared units, from 0.
     expected : Unit
     found : Unit or None
-        None: a blank unit, or none.
+        None: blank or missing.
     """
 
     number: int
@@ -292,9 +292,9 @@ class UnitDifference(NamedTuple):
 
 
 def differing_units(topic: str, expected: memoryview, found: bytes) -> list[UnitDifference]:
-    """Compare units, byte strings of the same length, with those of the log.
+    """Compare units with the log's; both byte strings have the same length.
 
-    A time of delivery, or an ext address, is as good as the record's tags code.
+    A delivery time or an ext address counts as equal to the record's tags code.
     """
     return [
         UnitDifference(number, Unit(*one), Unit(*other) if other is not None else None)
@@ -303,12 +303,12 @@ def differing_units(topic: str, expected: memoryview, found: bytes) -> list[Unit
 
 
 def used_units(units: bytes) -> list[tuple[int, Unit]]:
-    """Return the units that name a record, each with its number, from 0."""
+    """Return the units that name a record, numbered from 0."""
     return [(number, Unit(*unit)) for number, unit in _core.used_units(units)]
 
 
 class QueueFiles:
-    """The files of one consume queue of a store, read as they are.
+    """Reader of the files of one consume queue, as they are.
 
     Parameters
     ----------
@@ -317,12 +317,12 @@ class QueueFiles:
     topic : str
     queue_id : int
     config : StoreConfig
-        Size of a file, where there is none to infer it from.
+        Size of a file, if there is none to infer it from.
 
     Attributes
     ----------
     starts : list of int
-        Where the files begin: the queue offset of the first unit of each.
+        Queue offset of the first unit of each file.
     units_a_file : int
     """
 
@@ -356,7 +356,7 @@ class QueueFiles:
         Yields
         ------
         (Path, int, bytes)
-            The file, the queue offset of the first unit, and units; zeros where there are none.
+            The file, the queue offset of the first unit, and the units; zeros where none exist.
         """
         at, end = start * UNIT_BYTES, stop * UNIT_BYTES
         while at < end:

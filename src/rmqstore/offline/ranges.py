@@ -1,8 +1,8 @@
-"""Ranges of a commit log, one for a task, and the check that their results fit together.
+"""Ranges of a commit log, one a task, and the check that their results join up.
 
-A record belongs to the range in which it begins. A range that begins within a file begins with
-the first record found there, which is right if the range before it agrees: each one also names
-the record that follows it.
+A record belongs to the range in which it begins. A range that starts within a file starts at the
+first record found there; that is right if the previous range agrees, as each reports the record
+that follows it.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ __all__ = [
     "plan_log",
 ]
 
-_RANGES = 32  # as many, if they are neither smaller nor larger than
+_RANGES = 32  # of a log, if each has _LEAST to _MOST bytes
 _LEAST, _MOST = 8 << 20, 128 << 20
 
 
 class RangesOverlapError(Exception):
-    """Bytes within a record look like one: ranges that begin within files cannot be used."""
+    """Bytes inside a record look like one: ranges that begin within files cannot be used."""
 
 
 class LogExtent(NamedTuple):
-    """Begin of a store's log, end of its last file, and the size of its files."""
+    """Begin of a store's log, end of its last file, and file size."""
 
     start: int
     stop: int
@@ -51,19 +51,19 @@ class LogExtent(NamedTuple):
 
 
 def log_extent(path: str | os.PathLike[str]) -> LogExtent:
-    """Return the extent of a store's log, from the names and sizes of its files.
+    """Return the extent of a store's log, from names and sizes of its files.
 
     Raises
     ------
     StoreNotFoundError
-        There is no store, or no file of its log.
+        No store, or no file of its log.
     """
     return LogExtent(*_core.log_extent(os.fspath(path)))
 
 
 @dataclass(frozen=True)
 class LogPlan:
-    """Ranges of a store's log, with all that a task needs to know of it; plain data.
+    """Ranges of a store's log, with all that a task needs; plain data.
 
     Attributes
     ----------
@@ -72,17 +72,17 @@ class LogPlan:
     config : StoreConfig
         Sizes and delay levels in force.
     deleted : dict of str to int
-        Topics that were deleted, and the log's end as of then.
+        Deleted topics, each with the log's end at that time.
     unclean : bool
-        The store was not closed: a torn last record counts as none.
+        Unclean exit: a torn last record counts as none.
     file_size : int
-        Of the log's files.
+        Bytes of a log file.
     first, end : int
-        Physical offsets: the first byte, and behind the last one that is not a hole.
+        Physical offsets of the first byte, and after the last one outside a hole.
     step : int
-        Bytes of a range; one that would go into the next file ends with its own.
+        Bytes of a range; one smaller than a file never extends into the next.
     any_version : bool
-        Records of RocketMQ 5 are taken as well.
+        Records of RocketMQ 5 are accepted.
     """
 
     path: str
@@ -106,7 +106,7 @@ class LogPlan:
         return files * pieces + -(-rest // self.step)
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Return the physical offsets of a range's beginning and end."""
+        """Return the bounds of a range, in physical offsets."""
         if self.step >= self.file_size:
             start = self.first + number * self.step
             stop = start + self.step
@@ -117,11 +117,11 @@ class LogPlan:
         return start, min(stop, self.end)
 
     def by_files(self) -> LogPlan:
-        """Return the plan with ranges that begin where files do."""
+        """Return the plan with ranges that begin with files."""
         return replace(self, step=self.file_size)
 
     def walk(self, number: int) -> LogWalk:
-        """Return the walk through one range."""
+        """Return the walk of a range."""
         return LogWalk(
             self.path,
             self.config,
@@ -132,12 +132,12 @@ class LogPlan:
         )
 
     def file_of(self, physical_offset: int) -> str:
-        """Return the path of the file that has a byte of the log."""
+        """Return the path of the file with a byte of the log."""
         start = physical_offset - physical_offset % self.file_size
         return str(Path(self.path, paths.COMMIT_LOG, paths.offset_file_name(start)))
 
     def corrupt(self, physical_offset: int, reason: str) -> StoreCorruptError:
-        """Return the error for bytes of the log that are no record."""
+        """Return the error for invalid bytes of the log."""
         return StoreCorruptError(self.file_of(physical_offset), physical_offset, reason)
 
 
@@ -148,31 +148,27 @@ def plan_log(
     range_bytes: int | None = None,
     any_version: bool = False,
 ) -> LogPlan:
-    """Divide a store's log into ranges; nothing of it is read.
+    """Divide a store's log into ranges, without reading it.
 
     Parameters
     ----------
     path : path-like
         Directory of the store.
     config : StoreConfig, optional
-        Sizes of the files that are made of it, and delay levels; RocketMQ's by default.
+        Sizes of the files to build, and delay levels; RocketMQ's by default.
     range_bytes : int, optional
-        By default 8 to 128 MiB, a 32nd of the log.
+        By default a 32nd of the log, within 8 to 128 MiB.
     any_version : bool, optional
-        Take records of RocketMQ 5 as well.
-
-    Returns
-    -------
-    LogPlan
+        Accept records of RocketMQ 5.
 
     Raises
     ------
     StoreNotFoundError
-        There is no store, or no file of its log.
+        No store, or no file of its log.
     StoreCorruptError
-        ``rmqstore-deleted.json`` is not what it may be.
+        ``rmqstore-deleted.json`` is invalid.
     ValueError
-        ``range_bytes`` is not above 0.
+        ``range_bytes`` is below 1.
     """
     path = os.path.abspath(path)  # noqa: PTH100 - resolve() follows links
     first, stop, file_size = log_extent(path)
@@ -200,7 +196,7 @@ def plan_log(
 
 
 def _used_end(path: str, first: int, stop: int, file_size: int) -> int:
-    """Return where the last hole of the log begins; nothing is read."""
+    """Return the start of the log's last hole, without reading."""
     start = stop - file_size
     while start >= first:
         try:
@@ -208,13 +204,13 @@ def _used_end(path: str, first: int, stop: int, file_size: int) -> int:
                 if used := _used_bytes(file.fileno(), file_size):
                     return start + used
         except FileNotFoundError:
-            pass  # the tasks of the ranges around it report that
+            pass  # reported by the tasks of the ranges around it
         start -= file_size
     return first
 
 
 def _used_bytes(descriptor: int, file_size: int) -> int:
-    """Return where the last hole of a file begins, by bisection."""
+    """Return the start of a file's last hole, by bisection."""
     low, high = 0, min(file_size, os.fstat(descriptor).st_size)
     while low < high:
         middle = (low + high) // 2
@@ -232,11 +228,11 @@ class QueueRange:
     Attributes
     ----------
     first, stop : int
-        The first queue offset, and the one after the last.
+        First queue offset, and the one after the last.
     log_start, log_stop : int
-        Where in the log its first record begins, and where its last one ends.
+        Begin of the first record and end of the last, in the log.
     in_order : bool
-        Its queue offsets go up along the log.
+        Its queue offsets ascend along the log.
     """
 
     first: int
@@ -248,14 +244,14 @@ class QueueRange:
 
 @dataclass
 class RangeReport:
-    """Result of a task for a range.
+    """Result of a range's task.
 
     Attributes
     ----------
     number : int
-        Of the range.
+        Number of the range.
     process : int
-        That read it.
+        Id of the process that read it.
     totals : WalkTotals
     damages : list of Damage
     queues : dict of (str, int) to QueueRange
@@ -269,9 +265,9 @@ class RangeReport:
     queues: dict[tuple[str, int], QueueRange] = field(default_factory=dict)
 
     def slices(self, walk: LogWalk, most: int = SLICE_BYTES) -> Iterator[LogSlice]:
-        """Iterate over a walk until its end, or until damage with a good record behind it.
+        """Iterate over a walk to its end, or to damage with a valid record after it.
 
-        At the end ``totals`` and ``damages`` are the walk's.
+        Then ``totals`` and ``damages`` are set to the walk's.
         """
         for found in walk.slices(most):
             yield found
@@ -283,20 +279,20 @@ class RangeReport:
 
 
 def check_contiguous(plan: LogPlan, reports: Iterable[RangeReport]) -> None:
-    """Check that the ranges meet: each begins with the record that the one before ends on.
+    """Check that ranges join: each begins with the record that the previous one reports as next.
 
     Parameters
     ----------
     plan : LogPlan
     reports : iterable of RangeReport
-        One for each range, in their order.
+        One for each range, in order.
 
     Raises
     ------
     StoreCorruptError
-        There is damage with a good record behind it; without one it is the log's torn end.
+        Damage with a valid record after it; without one it is the log's torn end.
     RangesOverlapError
-        A range begins within a record: those of :meth:`LogPlan.by_files` never do.
+        A range begins within a record; ranges of :meth:`LogPlan.by_files` never do.
     """
     expected: int | None = None
     damage: Damage | None = None

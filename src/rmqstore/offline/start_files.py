@@ -1,4 +1,4 @@
-"""Files that a 4.9.3 broker maps at its start: their names and lengths, and obstacles.
+"""Files that a 4.9.3 broker maps at its start: names, lengths, and obstacles to loading.
 
 Source: ``store/MappedFileQueue.java doLoad``, ``store/MappedFile.java init``,
 ``store/DefaultMessageStore.java loadConsumeQueue``, ``store/ConsumeQueueExt.java load``,
@@ -29,7 +29,7 @@ _JAVA_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _INT_BITS, _LONG_BITS = 32, 64
 _LENGTH_LINE = "{}\t{} length not matched message store config value, please check it manually"
 _MOVE = "move it out of the directory"
-_EXT_BYTES = StoreConfig.mapped_file_size_consume_queue_ext  # where no file shows its size
+_EXT_BYTES = StoreConfig.mapped_file_size_consume_queue_ext  # if no file shows its size
 _COMPLETED = "opening the store to write here completes it"
 _LAST_COMPLETED = f"{_COMPLETED}, unless queues or index name more of it: then put a copy back"
 _COPY_BACK = "put a whole copy of it back; what is there can be read without it"
@@ -44,13 +44,13 @@ class FileSizes:
     queue: int
     index: int
     ext: int  # 0: as the files are
-    slots: int  # of the index files, as they are; so are the entries
+    slots: int  # of the existing index files, as are the entries
     entries: int
-    configured: dict[str, int]  # by field; the broker has them, whatever the files are
+    configured: dict[str, int]  # by field; the broker uses them, whatever the files are
 
     @classmethod
     def of(cls, in_force: StoreConfig, config: StoreConfig | None) -> FileSizes:
-        """Return the sizes of an open store, and those that its configuration sets."""
+        """Return the sizes of an open store, or those set by the broker's configuration."""
         names = (
             "mapped_file_size_commit_log",
             "mapped_file_size_consume_queue",
@@ -73,13 +73,13 @@ class FileSizes:
         )
 
     def named(self, field: str) -> str:
-        """Return the name of a field that is configured, else an empty text."""
+        """Return the name of a configured field, else an empty text."""
         return field if field in self.configured else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _ListedFile:
-    """One entry of a directory, with links followed; ``size`` is -1 where there is nothing."""
+    """Directory entry, links followed; ``size`` is -1 if it cannot be examined."""
 
     name: str
     path: str
@@ -88,7 +88,7 @@ class _ListedFile:
 
 
 def listed(directory: str | Path) -> list[_ListedFile] | None:
-    """Return a directory's entries in the order of their names; ``None`` as Java's listFiles()."""
+    """Return a directory's entries by name; None if unreadable, as Java's listFiles()."""
     try:
         names = sorted(os.listdir(directory))  # noqa: PTH208 - names alone
     except OSError:
@@ -110,7 +110,7 @@ def listed(directory: str | Path) -> list[_ListedFile] | None:
 
 
 def relative(root: Path, path: str | Path) -> str:
-    """Return a path below the store's directory, or as it is."""
+    """Return a path relative to the store's directory, unchanged if outside it."""
     text = os.fspath(path)
     prefix = os.path.join(root, "")  # noqa: PTH118
     return text.removeprefix(prefix)
@@ -119,9 +119,9 @@ def relative(root: Path, path: str | Path) -> str:
 def load_findings(
     root: Path, directories: Iterable[Path], sizes: FileSizes, *, ext: bool | None
 ) -> Iterator[Finding]:
-    """Return obstacles to loading the store's files, in the order in which a broker meets them.
+    """Yield obstacles to loading the store's files, in the broker's order.
 
-    ``ext``: whether the broker reads ext files; ``None``: if there are some.
+    ``ext``: whether the broker reads ext files; ``None``: if there are any.
     """
     yield from _store_findings(root)
     field = "mapped_file_size_commit_log"
@@ -141,7 +141,7 @@ def load_findings(
 def _with_doubt(
     root: Path, found: list[Finding], shown: list[_ListedFile], sizes: FileSizes, field: str
 ) -> Iterator[Finding]:
-    """Return findings, with the doubt about a size that one file alone shows."""
+    """Yield findings, with the doubt about a size known from a single file."""
     default = getattr(StoreConfig, field)
     if field in sizes.configured or len(shown) != 1 or shown[0].size == default:
         yield from found
@@ -162,7 +162,7 @@ def _with_doubt(
 
 
 def _store_findings(root: Path) -> Iterator[Finding]:
-    """Return obstacles to loading the store's own directory and its files."""
+    """Yield obstacles among the entries of the store's own directory."""
     lines = {paths.LOCK: "Failed to initialize", paths.CHECKPOINT: "load exception"}
     for one in listed(root) or []:
         if one.name not in paths.STORE_ENTRIES:
@@ -185,7 +185,7 @@ def _store_findings(root: Path) -> Iterator[Finding]:
 
 
 def _to_nothing(directory: str) -> Finding:
-    """Return the finding of a directory that cannot be made, as a broken link is there."""
+    """Return the finding for a directory that a broken link keeps from being made."""
     return Finding("lost", "link", directory, None, _NOWHERE, by_start=True)
 
 
@@ -198,9 +198,9 @@ def _mapped(
     *,
     of_log: bool = False,
 ) -> Iterator[Finding]:
-    """Return the obstacles to loading a directory of mapped files.
+    """Yield obstacles to loading a directory of mapped files.
 
-    ``field`` names the size if it is configured. Appends the files that show a size to ``shown``.
+    ``field`` names a configured size. Appends the files that show a size to ``shown``.
     """
     entries = listed(directory) or []
     shown += (
@@ -229,11 +229,11 @@ def _mapped(
             )
         yield finding
         if finding.severity == "stop":
-            return  # the broker looks no further
+            return  # the broker stops here
 
 
 def _mapped_file(root: Path, one: _ListedFile, size: int, cure: str) -> Finding | None:
-    """Return what stops the load of one file, if anything; ``cure`` of one that is too short."""
+    """Return the obstacle to loading a file, if any; ``cure`` is for one that is too short."""
     line: str | None = _LENGTH_LINE.format(one.path, max(one.size, 0))
     regular = stat.S_ISREG(one.mode)
     severity: Literal["stop", "warn"] = "stop"
@@ -269,7 +269,7 @@ def _mapped_file(root: Path, one: _ListedFile, size: int, cure: str) -> Finding 
 
 
 def _java_number(name: str, bits: int) -> int | None:
-    """Return the number of a name as Java's parseInt or parseLong takes it."""
+    """Parse a name as Java's parseInt or parseLong; None if it is no such number."""
     if _JAVA_NUMBER.fullmatch(name) is None or len(name) > bits:
         return None
     number = int(name)
@@ -279,7 +279,7 @@ def _java_number(name: str, bits: int) -> int | None:
 def _queue_findings(
     root: Path, sizes: FileSizes, shown: list[_ListedFile], *, ext: bool | None
 ) -> Iterator[Finding]:
-    """Return obstacles to loading the consume queues; ``shown`` as of :func:`_mapped`."""
+    """Yield obstacles to loading the consume queues; ``shown`` as in :func:`_mapped`."""
     base = str(root / paths.CONSUME_QUEUE)
     queue_field = "mapped_file_size_consume_queue"
     ext_field = "mapped_file_size_consume_queue_ext"
@@ -316,7 +316,7 @@ def _queue_findings(
 
 
 def _index_findings(root: Path, sizes: FileSizes) -> Iterator[Finding]:
-    """Return the index files that the load passes over; none stops a broker."""
+    """Yield findings on index files; none stops a broker."""
     size = sizes.index
     differing = [
         f"{java_keys(field)} is {sizes.configured[field]}, and the files have {now}"

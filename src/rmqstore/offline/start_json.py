@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["json_findings"]
 
-# In a broker's order of loading: the table, its entries, and the loss if none is read.
+# In a broker's order of loading: file, table, types of its entries, loss if none is read.
 _FILES = (
     (paths.TOPICS_JSON, "topicConfigTable", dict, "topics"),
     (paths.CONSUMER_OFFSET_JSON, "offsetTable", dict, "offsets of the consumer groups"),
@@ -37,7 +37,7 @@ _FILES = (
         "offsets of the delayed messages, which are delivered again",
     ),
 )
-_NULL_TABLE = (paths.CONSUMER_OFFSET_JSON, paths.CONSUMER_FILTER_JSON)  # is taken for none
+_NULL_TABLE = (paths.CONSUMER_OFFSET_JSON, paths.CONSUMER_FILTER_JSON)  # null is no table
 _SHOWN = 3
 _NO_TOPIC_LINE = "the topic {} not exist, consumer: ..."
 
@@ -45,7 +45,7 @@ State = Literal["good", "void", "nothing", "torn"]
 
 
 class _JsonFile(NamedTuple):
-    """A file as a broker reads it: "void" is taken, and has no table; "nothing" is no file."""
+    """A file as a broker reads it: "void" loads without a table; "nothing" is missing or empty."""
 
     state: State
     reason: str = ""
@@ -53,7 +53,7 @@ class _JsonFile(NamedTuple):
 
 
 def json_findings(root: Path, topics: Iterable[Topic]) -> Iterator[Finding]:
-    """Return a broker's findings in the JSON files; ``topics``: of the store."""
+    """Yield findings on the JSON files; ``topics`` are the store's."""
     shown = list(topics)
     known: Collection[object] = ()
     for name, table, kinds, without in _FILES:
@@ -71,9 +71,9 @@ def json_findings(root: Path, topics: Iterable[Topic]) -> Iterator[Finding]:
 def _file_findings(
     path: Path, main: _JsonFile, backup: _JsonFile, without: str, *, waiting: bool
 ) -> Iterator[Finding]:
-    """Return the finding of a file; ``backup`` is ``main`` itself where no other is read.
+    """Yield the finding on a file; ``backup`` is ``main`` if no backup is read.
 
-    ``waiting``: without the file delayed messages are delivered again.
+    ``waiting``: without the file, delayed messages are delivered again.
     """
     name, file = path.name, f"{paths.CONFIG}/{path.name}"
     failed = f"load {path} failed, and try to load backup file"
@@ -113,7 +113,7 @@ def _waiting(topics: Iterable[Topic]) -> bool:
 
 
 def _unknown_topics(topics: Iterable[Topic], known: Collection[object]) -> Iterator[Finding]:
-    """Return the finding of topics with messages that are not known."""
+    """Yield the finding on topics that have messages but no entry."""
     counts = {
         topic.name: sum(map(len, topic.values()))
         for topic in topics
@@ -138,7 +138,7 @@ def _unknown_topics(topics: Iterable[Topic], known: Collection[object]) -> Itera
 
 
 def _read(path: Path, table: str, kinds: type | tuple[type, ...]) -> _JsonFile:
-    """Return a file as a broker reads it; ``kinds``: of the entries of its table."""
+    """Read a file as a broker does; ``kinds`` are the types of its table's entries."""
     try:
         if (what := not_regular(path)) is not None:
             return _JsonFile("torn", what)
@@ -161,10 +161,10 @@ def _read(path: Path, table: str, kinds: type | tuple[type, ...]) -> _JsonFile:
 def _decoded(
     name: str, value: Any, text: str, table: str, kinds: type | tuple[type, ...]
 ) -> _JsonFile:
-    """Return a file by its JSON value, as fastjson makes the broker's object of it."""
+    """Classify a file by its JSON value, as fastjson builds the broker's object from it."""
     if not isinstance(value, dict):
         reason = f"holds {text[:8] or 'blanks'}, not an object"
-        # The groups' class has a constructor of its own, for which fastjson takes less.
+        # fastjson accepts less for the groups' class, which has a constructor of its own.
         taken = value is None or text == "[]"
         if name != paths.SUBSCRIPTION_GROUP_JSON:
             taken = taken or value in ("", [])

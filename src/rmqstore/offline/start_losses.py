@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["loss_findings"]
 
-_AHEAD_MS = 86_400_000  # beyond now, a time is none of a checkpoint: the core's TIMES_AHEAD_MS
+_AHEAD_MS = 86_400_000  # checkpoint times further ahead are invalid: the core's TIMES_AHEAD_MS
 _MARGIN_MS = 3000  # of StoreCheckpoint.getMinTimestamp
 _RECOVERED_FILES = 3
 _BEHIND_LINE = (
@@ -43,7 +43,7 @@ _BEHIND_LINE = (
 def loss_findings(
     opened: MessageStore, root: Path, directories: Sequence[Path], sizes: FileSizes
 ) -> Iterator[Finding]:
-    """Return losses, by a start or before it, of a store whose files all load."""
+    """Yield losses, by the start or before it, in a store whose files all load."""
     log = sorted(
         (start, one.path)
         for directory in directories
@@ -72,10 +72,10 @@ def loss_findings(
 def _gaps(
     root: Path, log: list[tuple[int, str]], size: int, dispatched: int | None
 ) -> Iterator[Finding]:
-    """Return the gaps between files of the log.
+    """Yield the gaps between log files.
 
-    A broker that has to dispatch over one waits for ever; ``dispatched`` is where it goes on, None
-    where its recovery has gone through the files before.
+    A broker that has to dispatch over one waits for ever; ``dispatched`` is where it resumes, None
+    if recovery has gone through the files before the gap.
     """
     for (before, _), (after, path) in itertools.pairwise(log):
         if after - before <= size:
@@ -103,7 +103,7 @@ def _damage(
     *,
     killed: bool,
 ) -> Iterator[Finding]:
-    """Return the damage that opening found: a recovery that meets it cuts the log there."""
+    """Yield the damage that opening found; a recovery that meets it cuts the log there."""
     end = opened.recovery.log_end
     damaged = [one for one in opened.recovery.ranges if one.kind == "damaged" and one.start < end]
     damaged += _bad_start(opened, log, from_file, size, damaged)
@@ -132,9 +132,9 @@ def _bad_start(
     size: int,
     known: Sequence[RecoveredRange],
 ) -> Iterator[RecoveredRange]:
-    """Return the first file of a broker's recovery that begins with no good record.
+    """Yield the damage at the first file of a broker's recovery that begins with a bad record.
 
-    Opening looks at the last records alone, unless something else is wrong.
+    Opening checks only the last records, unless something else is wrong.
     """
     for start, _ in log:
         if not from_file <= start < opened.recovery.log_end:
@@ -143,7 +143,7 @@ def _bad_start(
             return
         if (reason := _record_fault(opened, start)) is None:
             continue
-        # Its damage is taken for one run, up to a record that a queue names.
+        # Assume one run of damage, up to the next valid record that a queue names.
         named = _named_records(opened, start, start + size)
         low, high = 0, len(named)
         while low < high:
@@ -169,7 +169,7 @@ def _record_fault(opened: MessageStore, physical_offset: int) -> str | None:
 
 
 def _named_records(opened: MessageStore, start: int, stop: int) -> list[int]:
-    """Return the offsets in a range of the log that queues name, in order."""
+    """Return the sorted record offsets that queues name in a range of the log."""
     found: set[int] = set()
     for topic in opened.topics.values():
         for queue in topic.values():
@@ -180,7 +180,7 @@ def _named_records(opened: MessageStore, start: int, stop: int) -> list[int]:
 
 
 def _behind(opened: MessageStore, physical_offset: int) -> int:
-    """Return the number of messages in queues whose record is at or behind an offset."""
+    """Count the messages in queues whose record is at or after an offset."""
     count = 0
     for topic in opened.topics.values():
         for queue in topic.values():
@@ -190,13 +190,13 @@ def _behind(opened: MessageStore, physical_offset: int) -> int:
 
 
 class _QueueEnds:
-    """Ends of the queues for a broker, by their files, against a reader's."""
+    """Ends of the queues as a broker takes them from the files, against a reader's."""
 
     def __init__(self, opened: MessageStore, root: Path, sizes: FileSizes) -> None:
-        self.dispatched = 0  # a broker dispatches the log from here on
+        self.dispatched = 0  # offset where a broker resumes dispatch
         self._opened = opened
         self._log_size, self._queue_size = sizes.log, sizes.queue
-        self._cut = 0  # places in queues that a start gives to other messages
+        self._cut = 0  # queue offsets that a start gives to other messages
         self._short: list[_ShortQueue] = []
         self._gaps: list[tuple[Queue, _UnitGap]] = []
         for topic in opened.topics.values():
@@ -213,7 +213,7 @@ class _QueueEnds:
                 self._gaps += [(queue, gap) for gap in found]
 
     def behind_log_end(self) -> Iterator[Finding]:
-        """Return the end of a closed store's log that is named and not there."""
+        """Yield the missing end of a closed store's log, where something refers to it."""
         end = self._opened.recovery.log_end
         for one in self._opened.recovery.ranges:
             if one.kind == "damaged" and one.start == end:
@@ -230,9 +230,9 @@ class _QueueEnds:
                 )
 
     def gaps(self) -> Iterator[Finding]:
-        """Return the places before the ends of the queues of which a broker has no unit.
+        """Yield the queue offsets before a broker's end of the queue that have no unit.
 
-        Nothing restores them: it enters no unit before a queue's end, whatever it dispatches.
+        Nothing restores them: dispatch enters no unit before a queue's end.
         """
         for queue, gap in self._gaps:
             lost = gap.zeros or _messages(queue, gap)
@@ -253,15 +253,15 @@ class _QueueEnds:
             )
 
     def findings(self, dispatched: int) -> Iterator[Finding]:
-        """Return the queues that lack units whose records a broker does not dispatch again."""
-        # Queues are cut to the log's end where one of them reaches it.
+        """Yield the queues that lack units whose records a broker does not dispatch again."""
+        # Queues are cut at the log's end if one of them reaches it.
         cuts = dispatched >= self._opened.recovery.log_end
         for queue, end, kept, has_files, has_units in self._short:
             low = max(end, queue.min_offset)
             lacking = queue.units(low)["physical_offset"]
             lost = int((lacking < dispatched).sum()) - kept * cuts
             if lost == 0 and not has_units and queue.min_offset == 0 < end:
-                # A queue's first message is entered wherever the queue ends, the next one not.
+                # A queue's first message is entered whatever the queue's end, a later one is not.
                 lost = int(queue.units(0, 1)["physical_offset"][0] >= dispatched)
             if lost <= 0:
                 continue
@@ -288,21 +288,21 @@ class _ShortQueue(NamedTuple):
 
     queue: Queue
     end: int  # in units
-    kept: int  # units behind the one at the end, which a cut to the log's end takes in again
+    kept: int  # units after the one at the end, regained by a cut at the log's end
     has_files: bool
-    has_units: bool  # in the files that a recovery looks at
+    has_units: bool  # in the files that recovery reads
 
 
 class _UnitGap(NamedTuple):
-    """Places of a queue, [first, stop), in files that a broker has not, or that have zeros."""
+    """Queue offsets [first, stop) in missing files, or of zeros in an existing one."""
 
     first: int
     stop: int
-    zeros: int = 0  # units of a file that is there
+    zeros: int = 0  # units of an existing file
 
 
 def _queue_files(directory: Path, size: int) -> list[tuple[int, str]]:
-    """Return the files of a queue that a broker loads, each with its first byte in the queue."""
+    """Return the queue files that a broker loads, each with its start in the queue."""
     return [
         (start, one.path)
         for one in listed(directory) or []
@@ -311,9 +311,9 @@ def _queue_files(directory: Path, size: int) -> list[tuple[int, str]]:
 
 
 def _queue_end(files: Sequence[tuple[int, str]], size: int) -> tuple[int, int, int]:
-    """Return where a broker ends a queue, in units and in the log, and the units it keeps behind.
+    """Return a broker's end of a queue, in units and in the log, and the units kept beyond it.
 
-    A cut to the log's end takes the first unit of the last file for good: see ``_ShortQueue.kept``.
+    A cut at the log's end takes the last file's first unit as valid: see ``_ShortQueue.kept``.
     """
     end = physical = kept = 0
     count = size // layout.UNIT_BYTES
@@ -330,21 +330,21 @@ def _queue_end(files: Sequence[tuple[int, str]], size: int) -> tuple[int, int, i
 def _queue_gaps(
     files: Sequence[tuple[int, str]], size: int, low: int, high: int
 ) -> Iterator[_UnitGap]:
-    """Return the gaps of a queue between two places; a broker's recovery looks for none."""
+    """Yield the gaps of a queue between two offsets; a broker's recovery does not check for any."""
     at, count = low, size // layout.UNIT_BYTES
     for number, (start, path) in enumerate(files):
         first = start // layout.UNIT_BYTES
         if at < min(first, high):
             yield _UnitGap(at, min(first, high))
         at = max(at, first + count)
-        if number < len(files) - _RECOVERED_FILES:  # a recovery looks at the others
+        if number < len(files) - _RECOVERED_FILES:  # recovery reads the others
             yield from _zeros(path, first, count, low)
 
 
 def _zeros(path: str, first: int, count: int, low: int) -> Iterator[_UnitGap]:
-    """Return the zeros of a file that has ``count`` units from ``first`` on, but below ``low``.
+    """Yield the zeros at or above ``low`` in a file with ``count`` units from ``first`` on.
 
-    It is read only if its first or last unit is not there.
+    The file is read only if its first or last unit is missing.
     """
     try:
         file = open_regular(path)
@@ -363,11 +363,11 @@ def _zeros(path: str, first: int, count: int, low: int) -> Iterator[_UnitGap]:
 
 
 def _messages(queue: Queue, gap: _UnitGap) -> int:
-    """Return how many messages are in a gap; a reader has their units from the log."""
+    """Count the messages in a gap; a reader has their units from the log."""
     try:
         sizes = queue.units(gap.first, gap.stop)["size"]
     except (StoreError, OSError, IndexError):
-        return gap.stop - gap.first  # beside an owner none are derived
+        return gap.stop - gap.first  # with a live owner none are derived
     return int((sizes != layout.UNIT_BLANK_SIZE).sum())
 
 
@@ -376,9 +376,9 @@ def _units(count: int) -> str:
 
 
 def _used_units(path: str, count: int, first: int = 0) -> tuple[int, int]:
-    """Return where the units of a queue's file from ``first`` on end, and the last one's record.
+    """Return the end of a queue file's units from ``first`` on, and of the last one's record.
 
-    The first and the last unit are looked at, and those of a bisection; zeros between are not met.
+    Reads the first, the last and those of a bisection; zeros in between go unnoticed.
     """
     try:
         file = open_regular(path)
@@ -401,18 +401,18 @@ def _used_units(path: str, count: int, first: int = 0) -> tuple[int, int]:
 
 
 def _record_end(file: BinaryIO, number: int) -> int:
-    """Return where the record of a unit of a queue's file ends, 0 if the unit is not there."""
+    """Return the end of the record of a queue file's unit, 0 if there is no unit."""
     offset, size, _ = _read(file.fileno(), layout.UNIT, number * layout.UNIT_BYTES)
     return offset + size if offset >= 0 and size > 0 else 0
 
 
 def _read(fd: int, form: Struct, at: int) -> tuple[int, ...]:
-    """Return the numbers there; zeros behind the end."""
+    """Read numbers at an offset; zeros beyond the end."""
     return form.unpack(os.pread(fd, form.size, at).ljust(form.size, b"\0"))
 
 
 def _read_path(path: str | Path, form: Struct, at: int = 0) -> tuple[int, ...]:
-    """Return the numbers of a file; zeros if it cannot be read."""
+    """Read numbers of a file; zeros if it is unreadable."""
     try:
         with open_regular(path) as file:
             return _read(file.fileno(), form, at)
@@ -427,14 +427,14 @@ def _checkpoint(root: Path) -> tuple[int, ...]:
 def _newer_checkpoint(
     opened: MessageStore, root: Path, physic: int, logics: int
 ) -> Iterator[Finding]:
-    """Return the checkpoint of a closed store that names a later time than the log has.
+    """Yield a warning if a closed store's checkpoint has a later time than the log.
 
-    Only a warning: where the clock was set back, retention may have taken the record it names. With
-    a watermark, and no broker's write since, opening has compared the ends by it.
+    Only a warning: after the clock was set back, retention may have removed the record. With a
+    watermark, and no broker's write since, opening has compared the ends already.
     """
     end = opened.recovery.log_end
     noted = max(physic, logics)
-    # The watermark is ours, zeros in a broker's checkpoint, and has the time of the queues again.
+    # The watermark is ours, zeros in a broker's checkpoint, and repeats the queues' time.
     magic, _, _, marked, _ = _read_path(
         root / paths.CHECKPOINT, layout.WATERMARK, layout.WATERMARK_AT
     )
@@ -448,7 +448,7 @@ def _newer_checkpoint(
             newest = max(newest, queue[-1].store_timestamp)
         if newest >= noted:
             return
-    # The newest may be in front, where the clock was set back: seldom, so all of it is read.
+    # After the clock was set back the newest may be anywhere: rare, so the whole log is read.
     found = opened.scan(on_corruption="skip", on_removed="skip")
     newest = max((one.store_timestamp for one in found), default=0)
     if 0 < newest < noted:
@@ -461,7 +461,7 @@ def _newer_checkpoint(
 
 
 def _abnormal_start(log: list[tuple[int, str]], times: tuple[int, ...]) -> int:
-    """Return the file that a recovery after a kill begins with."""
+    """Return the start of the file with which recovery after a kill begins."""
     newest = max(0, min(times[:2]) - _MARGIN_MS)
     for start, path in reversed(log):
         _, magic = _read_path(path, layout.RECORD_START)
@@ -476,7 +476,7 @@ def _abnormal_start(log: list[tuple[int, str]], times: tuple[int, ...]) -> int:
 
 
 def _index_files(root: Path, noted: int, from_file: int) -> Iterator[Finding]:
-    """Return the index files that a broker destroys after a kill, and does not fill again."""
+    """Yield the index files that a broker destroys after a kill and does not refill."""
     for one in listed(root / paths.INDEX) or []:
         if paths.parse_index_file_name(one.name) is None:
             continue

@@ -22,10 +22,10 @@ __all__ = [
 ]
 
 ENTRY_BYTES = _core.LOOSE_ENTRY_BYTES
-"""Bytes of an index entry that has no number yet, as a walk gives it."""
+"""Bytes of an index entry from a walk, not numbered yet."""
 
 SLICE_BYTES = 4 << 20
-"""Bytes of the log that a walk goes through at a time."""
+"""Bytes of the log that a walk covers at a time."""
 
 
 class Unit(NamedTuple):
@@ -37,7 +37,7 @@ class Unit(NamedTuple):
 
 
 class UnitRun(NamedTuple):
-    """Units that follow each other in one file of a queue.
+    """Consecutive units in one file of a queue.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class UnitRun(NamedTuple):
     first : int
         Queue offset of the first unit.
     log_start, log_stop : int
-        Where the record of the first unit begins, and where that of the last one ends.
+        Begin of the first unit's record and end of the last one's, in the log.
     units : memoryview
         The units as stored, 20 bytes each.
     """
@@ -79,16 +79,16 @@ class LogSlice(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes of the log that are no record.
+    """Invalid bytes of the log.
 
     Attributes
     ----------
     physical_offset : int
-        Where a record should begin.
+        Expected begin of a record.
     reason : str
-        The field that does not check.
+        The field that fails its check.
     resumed : int
-        Where the next good record of the range begins, -1 if there is none.
+        Begin of the next valid record in the range, -1 if there is none.
     """
 
     physical_offset: int
@@ -104,13 +104,13 @@ class WalkTotals(NamedTuple):
     bytes, records, units, keys : int
         ``keys`` are index entries.
     skipped : int
-        Records whose topic or queue cannot be, or whose queue offset cannot be believed.
+        Records with an impossible topic or queue, or an implausible queue offset.
     keyless : int
         Records without keys.
     keyless_last : bool
-        One of them lies behind the last record that has keys.
+        One of them follows the last record with keys.
     first_record, next_record : int
-        Where the first record of the range begins, and the first one behind it; -1: none.
+        Begin of the first record in the range, and of the first after it; -1: none.
     """
 
     bytes: int = 0
@@ -125,7 +125,7 @@ class WalkTotals(NamedTuple):
 
 
 class LogWalk:
-    """Units and index entries that the dispatch makes of a range of a store's log.
+    """Units and index entries that dispatch makes from a range of a store's log.
 
     Parameters
     ----------
@@ -136,16 +136,16 @@ class LogWalk:
     start, stop : int
         Physical offsets.
     deleted : mapping of str to int, optional
-        Topics that were deleted, and where the log ended then: older records have no units.
+        Deleted topics, each with the log's end at that time: older records have no units.
     unclean : bool, optional
-        The store was not closed: a torn last record counts as none.
+        Unclean exit: a torn last record counts as none.
     any_version : bool, optional
-        Take records of RocketMQ 5 as well.
+        Accept records of RocketMQ 5.
 
     Raises
     ------
     StoreNotFoundError
-        There is no store, or no file of its log.
+        No store, or no file of its log.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class LogWalk:
         Parameters
         ----------
         most : int, optional
-            Bytes of the log to a slice, about.
+            Approximate bytes of the log per slice.
 
         Yields
         ------
@@ -205,7 +205,7 @@ class LogWalk:
         Raises
         ------
         IncompatibleStoreError
-            There is a record of RocketMQ 5.
+            The log has a record of RocketMQ 5.
         OSError
             A file cannot be read.
         """
@@ -224,7 +224,7 @@ class LogWalk:
     def has_key(self, physical_offset: int, key_hash: int) -> bool:
         """Whether the record there has a key of that hash.
 
-        Also true before the first record of the log, where one may have had it.
+        Also true before the log's first record: a removed record may have had it.
         """
         return self._walk.has_key(physical_offset, key_hash)
 

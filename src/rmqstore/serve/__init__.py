@@ -1,9 +1,9 @@
 """The gateway: name server and broker for unchanged RocketMQ clients, over an embedded store.
 
-One loop owns all of its state: clients, subscriptions, held pulls.  Nothing of it has a lock, as
-no other thread touches it; the store behind it is used from any thread.
+One loop owns all state: clients, subscriptions, held pulls.  None has a lock, as no other thread
+touches it; the store is used from any thread.
 
-The package is callable: ``rmqstore.serve(...)`` is :func:`rmqstore.serve.serve`, also after one of
+The package is callable: ``rmqstore.serve(...)`` is :func:`rmqstore.serve.serve`, even after one of
 its modules was imported.
 """
 
@@ -25,7 +25,7 @@ _MODULES = {
     "Server": "rmqstore.serve.server",
     "aserve": "rmqstore.serve.serving",
     "serve": "rmqstore.serve.serving",
-    "__wrapped__": "rmqstore.serve.serving",  # where inspect finds signature and docstring
+    "__wrapped__": "rmqstore.serve.serving",  # for inspect: signature and docstring
 }
 
 

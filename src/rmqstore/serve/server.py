@@ -1,4 +1,4 @@
-"""A running gateway: its store, its loop in a thread of its own, its sockets.
+"""A running gateway: store, sockets, and a loop in its own thread.
 
 Source: ``broker/BrokerStartup.java``, ``remoting/netty/NettyRemotingServer.java``.
 """
@@ -45,10 +45,10 @@ __all__ = ["Server"]
 T = TypeVar("T")
 
 _LOG = Log("rmqstore.serve")
-_STOP_SECONDS = 30.0  # until a loop that does not end is left alone
+_STOP_SECONDS = 30.0  # until a loop that does not end is abandoned
 _WATCH_SECONDS = 1.0
-_ACCEPTED = 8  # connections, in a turn of the loop: with all that follows some 2 ms
-_WARN_SECONDS = 60.0  # between warnings of clients without TLS
+_ACCEPTED = 8  # connections per turn of the loop: some 2 ms with all consequences
+_WARN_SECONDS = 60.0  # between warnings about clients without TLS
 
 
 class Server(Closing):
@@ -59,9 +59,9 @@ class Server(Closing):
     address : str
         ``"127.0.0.1:PORT"``: the name server's address for clients.
     store : MessageStore
-        The store behind it: other threads may put and read. It is closed with the server.
+        The served store: other threads may put and read. Closed with the server.
     metrics_address : str or None
-        Where the page for people and ``/metrics`` are.
+        Address of the page for people and of ``/metrics``.
     closed : bool
         Whether :meth:`close` was called.
     """
@@ -92,7 +92,7 @@ class Server(Closing):
             self._open(path, settings, config, how, metrics_port)
         except BaseException:
             self.closed = True
-            if hasattr(self, "gateway"):  # in a thread: the caller's may have a loop that runs
+            if hasattr(self, "gateway"):  # in a thread, as the caller's may have a running loop
                 ending = threading.Thread(target=self._end_unstarted)
                 ending.start()
                 ending.join()
@@ -115,7 +115,7 @@ class Server(Closing):
     ) -> None:
         from rmqstore.opening import open_store
 
-        # The ports first: where one is in use nothing is made.
+        # Ports first: if one is in use nothing is made.
         if metrics_port is not None:
             from rmqstore.serve.figures.metrics import MetricsServer
             from rmqstore.serve.page import resources
@@ -162,7 +162,6 @@ class Server(Closing):
         self._warn(host)
 
     def _warn(self, host: str) -> None:
-        """Log warnings for the operator."""
         settings = self.gateway.settings
         if not is_loopback(host) and (settings.acl is None or settings.tls is None):
             missing = [
@@ -186,7 +185,7 @@ class Server(Closing):
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         if self._may_delete():
-            # Not of the loop's executor, for which a stop would wait.
+            # Not in the loop's executor, for which a stop would wait.
             threading.Thread(
                 target=self._warn_of_deletion, name="rmq-serve-old", daemon=True
             ).start()
@@ -198,7 +197,7 @@ class Server(Closing):
             try:
                 self._loop.run_forever()
                 return
-            except BaseException as error:  # SystemExit of a callback: the others go on
+            except BaseException as error:  # SystemExit of a callback: continue for the others
                 _LOG.critical("the loop was ended by an error, and goes on", error=error)
                 if self._loop.is_closed():
                     return
@@ -209,7 +208,7 @@ class Server(Closing):
                 accepted, name = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # too many files: asking again at once only burns time
+            except OSError as error:  # too many files: retrying at once only burns time
                 _LOG.warning("no connection is accepted for a second: %s", error)
                 self._loop.remove_reader(listening)
                 self._loop.call_later(1.0, self._accept_again, listening)
@@ -232,10 +231,10 @@ class Server(Closing):
             self._loop.add_reader(listening, self._accept, listening)
 
     async def _connect(self, accepted: socket.socket, connection: Connection) -> None:
-        """Connect with TLS if there is a certificate and the client begins with a handshake."""
+        """Connect, with TLS if there is a certificate and the client begins with a handshake."""
         tls = self.gateway.settings.tls
         seconds = self.gateway.settings.limits.handshake_seconds
-        # Once it has a transport, that closes the socket, whatever happens.
+        # Once there is a transport, it closes the socket in any case.
         try:
             if tls is None or not await self._begins_with_tls(accepted, seconds):
                 if self.gateway.settings.tls_only:
@@ -254,9 +253,9 @@ class Server(Closing):
                 self._places.leave(connection)
 
     def _refuse_plain_text(self, accepted: socket.socket) -> None:
-        """Close a plain-text connection, and warn once a while: its client does not learn why."""
+        """Close a plain-text connection, and warn now and then: its client does not learn why."""
         peer = "a client"
-        with suppress(OSError):  # it is gone already
+        with suppress(OSError):  # already gone
             peer = address_text(*accepted.getpeername()[:2])
         accepted.close()
         now = self._loop.time()
@@ -277,8 +276,8 @@ class Server(Closing):
     async def _connect_plainly(self, accepted: socket.socket, connection: Connection) -> None:
         """Connect without TLS; a stop waits for the few turns of the loop that it takes.
 
-        For a connection that is cancelled in between, uvloop closes the socket and never reports it
-        as lost.
+        If a connection is cancelled in between, uvloop closes the socket but never reports the
+        loss.
         """
         connecting = self._loop.create_task(
             self._loop.connect_accepted_socket(lambda: connection, accepted)
@@ -291,19 +290,19 @@ class Server(Closing):
             raise
 
     def _may_delete(self) -> bool:
-        """Whether retention is on, and there is a file that it could delete."""
+        """Whether retention is on, and could delete a file."""
         if self.store.config.file_reserved_time is None:
             return False
         first, until, _ = self.store.core.removable_files()
         return first < until
 
     def _warn_of_deletion(self) -> None:
-        """Warn of pending deletions; to find them, old files are read to their end."""
+        """Warn of pending deletions; finding them reads old files to their end."""
         config = self.store.config
         try:
             old = self.store.delete_expired(dry_run=True)
         except StoreClosedError:
-            return  # it was stopped meanwhile
+            return  # stopped meanwhile
         except (StoreError, OSError) as error:
             _LOG.warning(
                 "what is older than %d h is not known: %s", config.file_reserved_time, error
@@ -320,7 +319,7 @@ class Server(Closing):
             )
 
     def _watch(self) -> None:
-        """Log, once, that the store takes no messages any more."""
+        """Log, once, that the store no longer accepts messages."""
         if self._store_failed:
             return
         try:
@@ -331,7 +330,7 @@ class Server(Closing):
                 "the store failed, messages are refused until it is opened anew: %s", error
             )
         except StoreError:
-            pass  # it is being closed
+            pass  # being closed
 
     async def _stop(self) -> None:
         for listening in self._sockets:
@@ -339,9 +338,9 @@ class Server(Closing):
             listening.close()
         if self._metrics is not None:
             self._metrics.stop()
-        await asyncio.sleep(0)  # a task cancelled before it begins closes nothing
+        await asyncio.sleep(0)  # a task cancelled before its first step closes nothing
         await self.gateway.stop()
-        with suppress(TimeoutError, RuntimeError):  # a query of a huge store goes on alone
+        with suppress(TimeoutError, RuntimeError):  # a query of a huge store is left running
             await asyncio.wait_for(self._loop.shutdown_default_executor(), 1.0)
 
     # From other threads
@@ -354,7 +353,7 @@ class Server(Closing):
         call : callable
             May use the gateway's state; must not wait.
         *arguments
-            Of it.
+            Its arguments.
 
         Raises
         ------
@@ -372,10 +371,10 @@ class Server(Closing):
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(_STOP_SECONDS)
 
     def close(self) -> None:
-        """Stop: what is being answered is, then connections are closed, and the store.
+        """Complete the answers in progress, then close the connections and the store.
 
-        A second call does nothing but wait for the first; so does one in a child process after
-        ``fork``, where the server is not. At the end of the program it is called by itself.
+        A second call only waits for the first. In a forked child process, which does not have
+        the server, it does nothing. Called automatically at the end of the program.
 
         Raises
         ------
@@ -388,7 +387,7 @@ class Server(Closing):
         """
         if os.getpid() != self._pid:
             return
-        if threading.current_thread() is self._thread:  # it would wait for itself
+        if threading.current_thread() is self._thread:  # would wait for itself
             threading.Thread(target=self.close, name="rmq-serve-close").start()
             return
         with self._closing:
@@ -402,12 +401,10 @@ class Server(Closing):
                 self._release()
 
     def _end_unstarted(self) -> None:
-        """End the loop of a server that did not start."""
         self._loop.run_until_complete(self.gateway.stop())
         self._loop.close()
 
     def _end_loop(self) -> None:
-        """Stop the gateway in its loop, and end the loop."""
         try:
             if self._thread.is_alive():
                 stopping = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
@@ -417,7 +414,7 @@ class Server(Closing):
         except Exception as error:
             _LOG.exception("the gateway did not stop as it should", error=error)
         if self._thread.is_alive():
-            with suppress(RuntimeError):  # it was closed meanwhile
+            with suppress(RuntimeError):  # closed meanwhile
                 self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(_STOP_SECONDS)
         if not self._thread.is_alive():
@@ -444,13 +441,13 @@ class Server(Closing):
 
 
 def _callback_failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what a callback raised: the loop's own log would have it as clients wrote it."""
+    """Log a callback's error; the loop's own log would not make clients' text printable."""
     error = context.get("exception") or RuntimeError("there was no exception")
     _LOG.exception("%s", context["message"], error=error)
 
 
 def _closing_of(server: Server) -> Callable[[], None]:
-    """Return a function that closes a server at exit, without keeping it."""
+    """Return a function that closes a server at exit, without keeping the server alive."""
     found = weakref.ref(server)
 
     def close() -> None:
@@ -462,7 +459,7 @@ def _closing_of(server: Server) -> Callable[[], None]:
 
 
 def _numeric(host: str, bound: str) -> str:
-    """Return the address that records carry for an advertised host, which may be a name."""
+    """Return the address in records for an advertised host, which may be a name."""
     try:
         found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
     except (OSError, UnicodeError):

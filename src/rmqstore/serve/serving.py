@@ -1,4 +1,4 @@
-"""``rmqstore.serve`` and ``rmqstore.aserve``: arguments checked, then a server started.
+"""``rmqstore.serve`` and ``rmqstore.aserve``: check the arguments, start a server.
 
 Source: ``broker/BrokerStartup.java createBrokerController``.
 """
@@ -59,66 +59,66 @@ def serve(
     verify: Literal["tail", "full"] = "tail",
     config: StoreConfig | StrPath | None = None,
 ) -> Server:
-    """Serve a store to RocketMQ clients, as name server and broker in one, in a thread of its own.
+    """Serve a store to RocketMQ clients, as name server and broker in one, in its own thread.
 
     Parameters
     ----------
     path : path-like, optional
-        The directory of the store, made if it is missing. Without one a temporary store of small
-        files, which is removed at the end.
+        Directory of the store, made if missing. By default a temporary store with small files,
+        removed at the end.
     port : int, optional
-        Of both roles; 0, the default, takes ``listenPort`` of a broker.conf, else a free one.
-        Clients whose VIP channel is on, by default those before 4.5.1, send to the port minus two:
-        that one is listened on as well, and must be free.
+        Port of both roles; 0, the default, takes ``listenPort`` of a broker.conf, else a free one.
+        Clients with the VIP channel on, the default before 4.5.1, send to the port minus two,
+        which is listened on as well, and must be free.
     listen : str, optional
-        The address to listen on: one of this machine's, ``"0.0.0.0"`` for all of IPv4. Only
-        this machine reaches the default.
+        Address to listen on: one of this machine's, or ``"0.0.0.0"`` for all of IPv4. The default
+        is reachable from this machine only.
     advertise : str, optional
-        ``"HOST:PORT"`` in routes and message ids. Without it each client is given the address
-        that it dialled, which is right but behind a port mapping; or ``brokerIP1`` of a
-        broker.conf with the port, where others than this machine can connect.
+        ``"HOST:PORT"`` in routes and message ids. By default each client gets the address that
+        it dialled, which is right unless ports are mapped; or ``brokerIP1`` of a broker.conf with
+        the port, if other machines can connect.
     flush : str, optional
         ``"sync"`` answers once a message is on the disk, ``"async"`` once it is in the log;
-        by default as the configuration says, which is asynchronous without one.
+        by default as configured, or asynchronous without a configuration.
     auto_create : bool, optional
-        Whether a message to an unknown topic makes it; ``autoCreateTopicEnable=false`` in a
-        broker.conf is as good as False.
+        Whether a message to an unknown topic creates it; False also by
+        ``autoCreateTopicEnable=false`` in a broker.conf.
     tls : SSLContext or (certificate, key), optional
-        For clients that begin with TLS, on the same port; others go on in plain text. With
-        ``"only"`` behind it, ``(certificate, key, "only")`` or ``(context, "only")``, a connection
-        in plain text is closed.
+        For clients that begin with TLS, on the same port; others use plain text. With a last
+        ``"only"``, ``(certificate, key, "only")`` or ``(context, "only")``, plain-text connections
+        are closed.
     acl : path of a plain_acl.yml, optional
         Accounts: every request must then be signed.
     metrics_port : int, optional
-        Where ``/metrics`` for Prometheus is, and a page for people at ``/``: on 127.0.0.1. 0
+        Port on 127.0.0.1 of ``/metrics`` for Prometheus, and of a page for people at ``/``. 0
         takes a free port. By default there is neither.
     keep : int or "forever", optional
-        Hours that messages are kept; by default those of the configuration.
+        Hours to keep messages; by default as configured.
     vip : bool, optional
-        False leaves the port minus two alone: whoever listens there gets what clients send whose
-        VIP channel is on.
+        False does not listen on the port minus two: another listener there gets the messages of
+        clients with the VIP channel on.
     on_corruption, verify : str, optional
-        How the store is opened, as :func:`rmqstore.open` takes them.
+        How to open the store, as in :func:`rmqstore.open`.
     config : StoreConfig or path of a broker.conf, optional
-        As :func:`rmqstore.open` takes it. Without one, messages are deleted after 72 hours, as a
-        broker does; a ``StoreConfig`` is taken as it is. Of a broker.conf the server follows
-        its own keys as well: names of cluster, broker and region, and those of docs/serve.md.
+        As in :func:`rmqstore.open`. Without one, messages are deleted after 72 hours, as by a
+        broker; a ``StoreConfig`` is used unchanged. Of a broker.conf the server also reads its
+        own keys: names of cluster, broker and region, and those in docs/serve.md.
 
     Returns
     -------
     Server
-        Running; to be closed, best by ``with``.
+        Running; close it, best by ``with``.
 
     Raises
     ------
     StoreLockedError
         The store is open for writing elsewhere.
     StoreCorruptError, IncompatibleStoreError
-        As opening it raises them.
+        From opening the store.
     OSError
-        The port or the port minus two is in use, or the address is none of this machine's
-        (``filename`` is the address);
-        or the store cannot be written (``filename`` is the path).
+        The port or the port minus two is in use, or the address is not this machine's
+        (``filename`` is the address); or the store cannot be written (``filename`` is the
+        path).
     ImportError
         ``acl`` needs PyYAML, ``metrics_port`` prometheus-client: the extras ``serve`` and
         ``metrics``.
@@ -156,28 +156,28 @@ def aserve(
     verify: Literal["tail", "full"] = "tail",
     config: StoreConfig | StrPath | None = None,
 ) -> AsyncServer:
-    """Serve a store as :func:`rmqstore.serve` does, in a program of asyncio.
+    """Serve a store as :func:`rmqstore.serve`, in an asyncio program.
 
-    The server has a loop and a thread of its own: neither does it wait for the caller's loop, nor
-    the caller's for its start and stop.
+    The server has its own loop and thread: neither does it wait for the caller's loop, nor the
+    caller's for its start and stop.
 
     Parameters
     ----------
     path, port, listen, advertise, flush, auto_create, tls, acl, metrics_port, keep, vip
-        As :func:`rmqstore.serve` has them.
+        As in :func:`rmqstore.serve`.
     on_corruption, verify, config
-        As :func:`rmqstore.serve` has them.
+        As in :func:`rmqstore.serve`.
 
     Returns
     -------
     AsyncServer
         For ``async with``, which gives the :class:`Server` and closes it; or ``await`` it, and
-        close the server.
+        close the server yourself.
 
     Raises
     ------
     StoreLockedError, StoreCorruptError, IncompatibleStoreError, OSError, ImportError
-        At ``async with`` and ``await``, as :func:`rmqstore.serve` raises them.
+        At ``async with`` or ``await``, as in :func:`rmqstore.serve`.
     TypeError, ValueError
         An argument has a wrong type or value.
 
@@ -195,7 +195,7 @@ def aserve(
 
 
 class AsyncServer:
-    """A server that is about to start; made by :func:`rmqstore.aserve`, for ``async with``."""
+    """A server about to start; made by :func:`rmqstore.aserve`, for ``async with``."""
 
     def __init__(self, *served: Any) -> None:
         self._served = served
@@ -213,7 +213,7 @@ class AsyncServer:
         return self._start().__await__()
 
     async def __aenter__(self) -> Server:
-        """Start it."""
+        """Start the server."""
         self._server = await self._start()
         return self._server
 
@@ -223,7 +223,7 @@ class AsyncServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it; also where the caller is cancelled meanwhile."""
+        """Close the server, even if the caller is cancelled meanwhile."""
         assert self._server is not None
         closing = asyncio.ensure_future(asyncio.to_thread(self._server.close))
         try:
@@ -234,7 +234,7 @@ class AsyncServer:
 
 
 class _Starting:
-    """A start in a thread, which goes on where nobody waits for it any more."""
+    """A start in a thread, completed even when nobody waits for it any more."""
 
     def __init__(self, served: Any) -> None:
         self._served = served
@@ -243,7 +243,7 @@ class _Starting:
         self._server: Server | None = None
 
     def run(self) -> Server:
-        """Start; close at once if abandoned meanwhile."""
+        """Start a server; close it at once if abandoned meanwhile."""
         server = Server(*self._served)
         with self._lock:
             abandoned = self._abandoned
@@ -253,7 +253,7 @@ class _Starting:
         return server
 
     def abandon(self) -> None:
-        """Have the server closed, started or not."""
+        """Have the server closed, whether started or not."""
         with self._lock:
             self._abandoned = True
             server = self._server
@@ -282,8 +282,8 @@ def served(
 ) -> tuple[StrPath | None, Settings, StoreConfig, OpenHow, int | None]:
     """Check the arguments of :func:`serve`, and return those of :class:`Server`.
 
-    ``conf`` has the gateway's keys of a broker.conf, where ``config`` is not its path; ``names``
-    are names of arguments in errors, where they differ.
+    ``conf`` has the gateway's keys of a broker.conf, if ``config`` is not its path; ``names`` are
+    names of arguments for errors, where they differ.
     """
     _of_type("path", path, (str, os.PathLike, NoneType), "a path or None")
     _port("port", port)
@@ -349,7 +349,7 @@ def _port(name: str, value: object) -> None:
 
 
 def _config(config: object, flush: object, *, small: bool) -> StoreConfig:
-    """Return the configuration of the store: without one a broker's for a server."""
+    """Return the store's configuration, by default with a broker's retention."""
     allowed = "a StoreConfig or the path of a broker.conf"
     _of_type("config", config, (StoreConfig, str, os.PathLike, NoneType), allowed)
     if isinstance(config, StoreConfig):
@@ -369,7 +369,7 @@ def _config(config: object, flush: object, *, small: bool) -> StoreConfig:
 
 
 def _check_address(listen: str, named: Mapping[str, str]) -> None:
-    """Raise if it is empty, or has a port."""
+    """Raise if the address is empty, or has a port."""
     if not listen:
         raise wrong_value(named["listen"], "an address of this machine", "")
     host, colon, port = listen.rpartition(":")
@@ -379,7 +379,7 @@ def _check_address(listen: str, named: Mapping[str, str]) -> None:
 
 
 def _own_host(host: str | None, listen: str, named: Mapping[str, str]) -> str | None:
-    """Return the address of a broker.conf for clients, if they can reach it."""
+    """Return a broker.conf's address for clients, if they can reach it."""
     if host is None or host == listen:
         return host
     if is_loopback(listen) and not (is_loopback(host) or host == "localhost"):
@@ -391,7 +391,7 @@ def _own_host(host: str | None, listen: str, named: Mapping[str, str]) -> str | 
 
 
 def _tls(tls: object) -> tuple[ssl.SSLContext | None, bool]:
-    """Return the context, and whether a client must begin with TLS."""
+    """Return the context, and whether clients must begin with TLS."""
     only = False
     if isinstance(tls, tuple) and tls[-1:] == ("only",):
         if len(tls) == 3:
@@ -410,7 +410,7 @@ def _tls(tls: object) -> tuple[ssl.SSLContext | None, bool]:
         allowed = "an SSLContext, or the paths of a certificate and its key, and 'only' behind them"
         raise wrong_type("tls", allowed, tls)
     for one in tls:
-        Path(one).open("rb").close()  # the error of the next call would name no file
+        Path(one).open("rb").close()  # the next call's error would name no file
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(*tls)

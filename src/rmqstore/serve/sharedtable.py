@@ -1,8 +1,8 @@
-"""Shares of a table of the store, which others than the gateway change as well.
+"""Shares of a table of the store that is also changed outside of the gateway.
 
-The entries of a key belong to the owner of the first. Before an owner is refused, unused entries
-are removed and the rest is counted anew. That is done in turns of the loop, as a table may be
-large; requests that come before its end are refused.
+A key's entries belong to the owner of the first. Before an owner is refused, unused entries are
+removed and the rest is recounted: in turns of the loop, as a table may be large; requests that
+arrive before the end are refused.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["SharedTable"]
 
 K = TypeVar("K", bound=Hashable)
 
-_AT_ONCE = 128  # steps of a look: a small table's is done with them
-_REST_SECONDS = 1.0  # between two looks, at least
-_ENTRY_REST_SECONDS = 0.0001  # for each entry: some ten times what a look takes
+_AT_ONCE = 128  # steps of a sweep taken at once: enough for a small table
+_REST_SECONDS = 1.0  # least pause between two sweeps
+_ENTRY_REST_SECONDS = 0.0001  # pause per entry: some ten times a sweep's cost
 
 
 class SharedTable(ABC, Generic[K]):
@@ -37,7 +37,7 @@ class SharedTable(ABC, Generic[K]):
         self._shares = Shares(most)
         self._counted: dict[K, int] = {}  # entries of each key
         self._makers: dict[K, str] = {}
-        self._begun: Counter[K] = Counter()  # by those who make one now
+        self._begun: Counter[K] = Counter()  # entries being made
         self._looking = False
         self._look_from = 0.0
         for key in self._keys():
@@ -60,7 +60,7 @@ class SharedTable(ABC, Generic[K]):
         """Remove unused entries."""
 
     def _owners(self, key: K, maker: str | None) -> Owners:
-        """Return the owners of a key's entries; none without a maker among the clients."""
+        """Return the owners of a key's entries; none if no client made them."""
         return () if maker is None else (maker,)
 
     def of(self, owner: str) -> int:
@@ -70,7 +70,7 @@ class SharedTable(ABC, Generic[K]):
     def take(self, key: K, owner: str) -> bool:
         """Count an entry about to be made; return whether there is room.
 
-        An entry that is not made at once needs :meth:`begun` as well.
+        Also needs :meth:`begun` if the entry is not made at once.
         """
         self.count(key)
         maker = self._makers.get(key, owner)
@@ -84,7 +84,7 @@ class SharedTable(ABC, Generic[K]):
 
     @contextmanager
     def begun(self, key: K) -> Iterator[None]:
-        """Count an entry as there while it is made, and what there is then."""
+        """Count an entry as existing while it is made, and recount afterwards."""
         self._begun[key] += 1
         try:
             yield
@@ -95,7 +95,7 @@ class SharedTable(ABC, Generic[K]):
             self.count(key)
 
     def count(self, key: K) -> None:
-        """Count the entries of a key anew."""
+        """Recount a key's entries."""
         has = max(self._has(key), int(key in self._begun))
         if has != self._counted.get(key, 0):
             self._set(key, self._makers.get(key), has)

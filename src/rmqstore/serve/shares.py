@@ -1,6 +1,6 @@
 """Shares of a bounded table: no owner can fill it alone.
 
-The rule is that of a switch's shared buffer: an owner may have as much as is free. One owner alone
+The rule is that of a switch's shared buffer: an owner may have as much as is free. A single owner
 gets half of the table, n owners get 1/(n + 1) of it each, and as much stays free for the next.
 
 Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches".
@@ -20,13 +20,13 @@ T = TypeVar("T")
 class Shares:
     """Use of a table by owner.
 
-    An entry belongs to several owners at once, such as an account and one of its connections, which
-    together may have as much as is free: a connection alone gets a third of the table.
+    An entry belongs to several owners at once, such as an account and one of its connections;
+    together they may have as much as is free: a single connection gets a third of the table.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most  # size of the table
-        self.taken = 0  # by all of them
+        self.taken = 0  # by all owners
         self._of: dict[Hashable, int] = {}
 
     def of(self, owner: Hashable) -> int:
@@ -57,7 +57,7 @@ class Shares:
 
 
 def largest_of_largest(uses: Iterable[tuple[T, Hashable, int]]) -> tuple[T, int] | None:
-    """Return the largest user of the largest owner, with its amount; ``None`` without any use."""
+    """Return the largest user of the largest owner, with its amount; ``None`` without use."""
     taken: dict[Hashable, int] = {}
     largest: dict[Hashable, tuple[T, int]] = {}
     for user, owner, amount in uses:

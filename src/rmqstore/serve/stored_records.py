@@ -1,4 +1,4 @@
-"""Records that clients name by their place in the log.
+"""Records named by clients by their offset in the log.
 
 Source: ``store/DefaultMessageStore.java lookMessageByOffset``.
 """
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["OF_ALL_TOPICS", "message_at", "topic_of_message"]
 
-# The broker's own topics with messages of all others in them.
+# The broker's own topics that contain messages of any topic.
 OF_ALL_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, MAX_TIME_TOPIC))
 
 
 def topic_of_message(message: Message) -> str:
-    """Return the real topic of a message, also of a delayed or half one."""
+    """Return a message's real topic, even of a delayed or half message."""
     place = None
     if message.topic in OF_ALL_TOPICS:
         place = real_place(message.properties)
@@ -35,9 +35,9 @@ def topic_of_message(message: Message) -> str:
 
 
 def message_at(store: MessageStore, physical_offset: int) -> Message | None:
-    """Return the message whose record begins at a byte of the log, ``None`` without one.
+    """Return the message whose record begins at a log offset, ``None`` if there is none.
 
-    A body may hold bytes that look like a record: it counts only if a queue has it there.
+    A body may contain what looks like a record: it counts only if a queue has it at that offset.
     """
     message = record_at(store.core, physical_offset)
     if message is None:

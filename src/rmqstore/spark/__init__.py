@@ -1,7 +1,7 @@
 """Stores as Spark DataFrames and streams: ``spark.read.format("rmqstore").load(path)``.
 
-With pyspark 4.2 or newer the format is found by itself; where it is not, as on a cluster whose
-nodes got the package by ``addArtifacts``, :func:`register` names it.
+With pyspark 4.2 or newer the format is found automatically; if not, as on a cluster whose nodes got
+the package by ``addArtifacts``, :func:`register` it.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def __getattr__(name: str) -> Any:
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format ``"rmqstore"`` in a session that did not find it by itself.
+    """Register the format ``"rmqstore"`` in a session that does not find it automatically.
 
-    Also for ``df.write`` in a thread that Python started, where Spark finds no format of a Python
-    source before: call it first in each such thread.
+    Also for ``df.write`` in a thread started by Python, where Spark finds no format of a Python
+    source otherwise: call it first in each such thread.
 
     Parameters
     ----------
@@ -77,5 +77,5 @@ def register(spark: SparkSession) -> None:
     from rmqstore.spark.datasource import RmqStoreDataSource
 
     spark.dataSource.register(RmqStoreDataSource)
-    # Makes the session the active one of this thread, in which ``df.write`` looks for the format.
+    # Makes the session active in this thread, where ``df.write`` looks for the format.
     spark.createDataFrame([], "nothing int")

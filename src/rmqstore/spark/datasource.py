@@ -27,8 +27,8 @@ class RmqStoreDataSource(DataSource):
 
     Notes
     -----
-    Each part is imported when Spark asks for it: Spark imports this module in every session that
-    looks for Python data sources.
+    Each part is imported on demand: Spark imports this module in every session that looks for
+    Python data sources.
     """
 
     @one_line_errors()
@@ -43,7 +43,7 @@ class RmqStoreDataSource(DataSource):
 
     @one_line_errors()
     def schema(self) -> StructType:
-        """Return the columns that are read by default."""
+        """Return the columns read by default."""
         from rmqstore.spark.read.options import default_schema
 
         return default_schema(self.options)

@@ -1,4 +1,4 @@
-"""Access of clients: requests checked when they come, and again before late answers."""
+"""Access of clients: requests are checked on arrival, and again before late answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Access:
     def __init__(self, acl: Acl | None, store: MessageStore, handled: Container[int]) -> None:
         self._acl = acl
         self._store = store
-        self._handled = handled  # codes that have handlers
+        self._handled = handled  # codes with handlers
 
     @property
     def version(self) -> int:
@@ -37,13 +37,13 @@ class Access:
             )
 
     def ask_again(self, connection: Connection, request: Request, version: int) -> None:
-        """Check a request that waited again, if the accounts have changed since ``version``."""
+        """Check a delayed request again if the accounts have changed since ``version``."""
         if self._acl is not None and self._acl.version != version:
             self._acl.check(
                 connection.peer, request, self._store, is_handled=request.code in self._handled
             )
 
     def allows(self, caller: Caller | None, *resources: Resource) -> bool:
-        """Whether a caller is still permitted these resources."""
+        """Whether a caller still has permission for these resources."""
         acl = self._acl
         return acl is None or (caller is not None and acl.allows(caller, *resources))

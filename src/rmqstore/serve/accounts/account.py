@@ -24,14 +24,14 @@ class Account:
     secret_key: str
     white: AddressRule  # addresses that need no signature
     admin: bool = False
-    default_topic: int = DENY  # permission where none is named
-    default_group: int = DENY  # the same
-    # Permissions by topic, of groups by retry topic.
+    default_topic: int = DENY  # permission for topics not named
+    default_group: int = DENY  # permission for groups not named
+    # Permissions by topic; groups by retry topic.
     named: Mapping[str, int] = field(default_factory=dict)
 
 
 class Caller(NamedTuple):
-    """Identity behind a request that is answered later: the account as it was, None without one."""
+    """Caller of a request that is answered later: the account as of then, None without one."""
 
     host: str
     account: Account | None = None

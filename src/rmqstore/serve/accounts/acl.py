@@ -1,8 +1,8 @@
 """Access control: accounts of a ``plain_acl.yml``, and the signatures of their requests.
 
-4.9.3 checks ten kinds of requests; here every kind is checked (``aclresources.py``), also batches
-and requests to the name server.  A signature carries no time: whoever hears a request can replay
-it, which TLS prevents.
+4.9.3 checks ten kinds of requests; here every kind is checked (``aclresources.py``), including
+batches and requests to the name server.  A signature carries no time: an eavesdropper can replay a
+request, which TLS prevents.
 
 Source: ``acl/plain/PlainAccessValidator.java``, ``PlainPermissionManager.java``,
 ``acl/common/AclUtils.java``, ``AclSigner.java``, ``Permission.java``.
@@ -40,15 +40,15 @@ _PUB, _SUB = 4, 8  # Permission
 _PERMISSIONS = {
     "DENY": DENY, "PUB": _PUB, "SUB": _SUB, "PUB|SUB": _PUB | _SUB, "SUB|PUB": _PUB | _SUB,
 }  # fmt: skip
-_MIN_LENGTH = 7  # of access key and secret key
+_MIN_LENGTH = 7  # of access and secret keys
 LOOK_SECONDS = 1.0  # between checks of the file for changes
 _NOT_SIGNED = frozenset(("Signature", "_UNIQUE_KEY_QUERY"))
-_SHORT_FILE = 4 << 10  # bytes that are read in the loop: a thousand accounts take a second
+_SHORT_FILE = 4 << 10  # bytes read in the loop: a thousand accounts take a second
 _EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 
 
 class _FileVersion(NamedTuple):
-    """State of a file; another one is another version of it."""
+    """State of a file; a different one means a new version."""
 
     modified: int  # ns
     changed: int  # ns
@@ -57,7 +57,7 @@ class _FileVersion(NamedTuple):
 
 
 class Acl:
-    """Accounts of a file, which is read again when it has changed."""
+    """Accounts of a file, reread when it changes."""
 
     def __init__(
         self,
@@ -76,21 +76,21 @@ class Acl:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Acl:
-        """Read a ``plain_acl.yml``; the message of an error in it names the file.
+        """Read a ``plain_acl.yml``; errors name the file.
 
-        ``OSError`` if it cannot be read, ``ValueError`` if it is not YAML or has a value that no
-        account may have, ``ImportError`` without PyYAML, of the extra ``serve``.
+        ``OSError`` if it is unreadable, ``ValueError`` if it is not YAML or has an invalid value,
+        ``ImportError`` without PyYAML, of the extra ``serve``.
         """
-        version = _version_of(Path(path))  # before it is read: a change from then on is seen
+        version = _version_of(Path(path))  # before reading, so that later changes are noticed
         return cls(*_read(Path(path)), path=Path(path), version=version)
 
     def check(
         self, peer: str, request: Request, store: MessageStore, *, is_handled: bool
     ) -> Caller:
-        """Return the caller of a request of a client at ``ip:port``; ``Refusal`` if it may not.
+        """Return the caller of a request from ``ip:port``; ``Refusal`` if it is not allowed.
 
-        A request without a handler needs a signature only, as it is not supported. As from a broker
-        a refusal has code 1, and a remark that begins with the name of its exception.
+        A request without a handler needs only a signature, as it is unsupported anyway. As from a
+        broker, a refusal has code 1, and a remark that begins with its exception's name.
         """
         self.look()
         host = peer.rpartition(":")[0].strip("[]")
@@ -122,10 +122,10 @@ class Acl:
                 raise _refusal(f"No default permission for {kind}:{resource.name}")
 
     def allows(self, caller: Caller, *resources: Resource) -> bool:
-        """Whether a caller is still authenticated, and permitted these resources.
+        """Whether a caller is still authenticated, with permission for these resources.
 
-        The account must still be there, with the secret that the request was signed with, or need
-        no signature; an address that needed none must still need none.
+        The account must still exist, with the secret that the request was signed with or exempt
+        from signatures; an address that was exempt must still be.
         """
         if self._is_white(caller.host):
             return True
@@ -133,7 +133,7 @@ class Acl:
         account = self._accounts.get(before.access_key) if before is not None else None
         if before is None or account is None:
             return False
-        has_signed = not before.white.matches(caller.host)  # else the signature was not checked
+        has_signed = not before.white.matches(caller.host)  # else no signature was checked
         if not (has_signed and account.secret_key == before.secret_key) and not (
             account.white.matches(caller.host)
         ):
@@ -144,7 +144,7 @@ class Acl:
         return any(rule.matches(host) for rule in self._white)
 
     def look(self) -> None:
-        """Read a short file again if it has changed; an invalid one leaves the accounts."""
+        """Reread a short file if it has changed; an invalid one leaves the accounts unchanged."""
         now = time.monotonic()
         if self._path is None or now - self._looked < LOOK_SECONDS:
             return
@@ -155,7 +155,7 @@ class Acl:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the file has changed, and is too long for :meth:`look`."""
+        """Whether the file has changed but, after :meth:`look`, is too long for it."""
         return self._path is not None and _version_of(self._path) != self._file
 
     async def look_aside(self) -> None:
@@ -164,7 +164,7 @@ class Acl:
         before, found = self._file, _version_of(self._path)
         reading = asyncio.get_running_loop().run_in_executor(None, _read, self._path)
         await asyncio.wait((reading,))
-        if self._file is before:  # else a later one was read meanwhile
+        if self._file is before:  # else a later version was read
             self._take(found, reading.result)
 
     def _take(
@@ -172,7 +172,7 @@ class Acl:
         found: _FileVersion | None,
         read: Callable[[], tuple[list[Account], tuple[AddressRule, ...]]],
     ) -> None:
-        """Take the accounts of a version of the file, if it is valid."""
+        """Apply the accounts of a version of the file, if valid."""
         self._file = found
         try:
             accounts, self._white = read()
@@ -203,8 +203,8 @@ def _owned_group(account: Account, name: str) -> int:
 def _owned(account: Account, topic: Resource) -> int:
     """Return an account's permission for a topic.
 
-    The default permission for topics does not cover messages of other accounts: messages that
-    wait for a time or a commit, and dead letters of other groups.
+    The default permission for topics excludes other accounts' messages: those waiting for a time
+    or a commit, and dead letters of other groups.
     """
     named = account.named.get(topic.name)
     if named is not None:
@@ -250,7 +250,7 @@ def _read(path: Path) -> tuple[list[Account], tuple[AddressRule, ...]]:
     content = path.read_bytes()
     try:
         data = yaml.safe_load(content) or {}
-    except Exception as error:  # of some values, such as an empty "!!int", PyYAML's are of any kind
+    except Exception as error:  # PyYAML raises anything for some values, such as an empty "!!int"
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
     try:
         if not isinstance(data, dict):

@@ -1,7 +1,7 @@
-"""Permissions that each request needs: a topic, a group, administrator, or none.
+"""Permissions that each request needs: for a topic, for a group, administrator's, or none.
 
-Each request that has a handler is in one of three tables here.  Any other is an administrator's
-alone: denied by default.
+Each request with a handler is in one of three tables here.  Any other is for administrators only:
+denied by default.
 
 Source: ``acl/plain/PlainAccessValidator.java parse``, ``acl/common/Permission.java``; 4.9.3 looks
 at the topics and groups of nine requests, and asks for an administrator at five.
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ADMIN", "FREE", "RESOURCES", "Resource", "resources_of", "topic_resource"]
 
-# A retry topic stands for its group wherever it is named.
+# A retry topic stands for its group.
 _RETRY = paths.retry_topic("")
-# Further queues of a record may be of any topic.
+# A record's further queues may be of any topic.
 _FURTHER_QUEUES = "INNER_MULTI_DISPATCH"
 
-# Administrators alone change what is not a message or an offset, and see data of all topics and
+# Only administrators change anything but messages and offsets, and see data of all topics and
 # groups, or of the machine.
 ADMIN = frozenset((
     RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -66,7 +66,7 @@ ADMIN = frozenset((
     RequestCode.GET_BROKER_CONFIG,
     RequestCode.GET_BROKER_HA_STATUS,
     RequestCode.GET_NAMESRV_CONFIG,
-    # Refused to administrators as well, with other remarks.
+    # Refused to administrators too, with other remarks.
     RequestCode.UPDATE_BROKER_CONFIG,
     RequestCode.UPDATE_NAMESRV_CONFIG,
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
@@ -75,24 +75,24 @@ ADMIN = frozenset((
     RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
 ))  # fmt: skip
 
-# Requests that any account may make.
+# Allowed for any account.
 FREE = frozenset((
-    # Asked by each client before it sends or reads, also of topics that are not there yet: the
-    # number of queues, and the address that it has dialled.
+    # Sent by each client before it sends or reads, even for missing topics: the number of queues,
+    # and the address that it has dialled.
     RequestCode.GET_ROUTEINFO_BY_TOPIC,
     # The names of cluster and broker, and the same address.
     RequestCode.GET_BROKER_CLUSTER_INFO,
     # Built-in topics, the same on every broker.
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-    # Put there by administrators for clients to read.
+    # Stored by administrators for clients to read.
     RequestCode.GET_KV_CONFIG,
     RequestCode.GET_KVLIST_BY_NAMESPACE,
 ))  # fmt: skip
 
 
 class Resource(NamedTuple):
-    """A topic or a group, and whether it is written to; written groups are those of producers."""
+    """A topic or a group, and whether it is written; written groups are producer groups."""
 
     name: str
     is_group: bool = False
@@ -103,19 +103,19 @@ Look = Callable[[Request, "MessageStore"], Iterable[Resource]]
 
 
 def topic_resource(name: str, *, written: bool = False) -> Resource:
-    """Return the resource of a topic; a retry topic is its group's, which reads and writes it."""
+    """Return the resource of a topic; a retry topic's is the group, which reads and writes it."""
     if name.startswith(_RETRY):
         return Resource(name[len(_RETRY) :], is_group=True)
     return Resource(name, is_written=written)
 
 
 def _named(request: Request, field: str) -> str | None:
-    """Return a name, ``None`` if it is missing or empty; a topic of blanks is one."""
+    """Return a name, ``None`` if missing or empty; a topic of blanks is a name."""
     return request.fields.get(field) or None
 
 
 def _read(topics: tuple[str, ...] = (), groups: tuple[str, ...] = ()) -> Look:
-    """Return a look at fields with topics that are read, and with groups that read."""
+    """Return a look for topics and groups that read, in these fields."""
 
     def look(request: Request, store: MessageStore) -> Iterable[Resource]:
         for field in topics:
@@ -131,7 +131,7 @@ def _read(topics: tuple[str, ...] = (), groups: tuple[str, ...] = ()) -> Look:
 
 
 def _sent(topic: str, properties: str, batch: str) -> Look:
-    """Return a look at the topic of messages, and at their further queues."""
+    """Return a look for the topic of messages, and for their further queues."""
 
     def look(request: Request, store: MessageStore) -> Iterable[Resource]:
         name = _named(request, topic)
@@ -139,7 +139,7 @@ def _sent(topic: str, properties: str, batch: str) -> Look:
             yield topic_resource(name, written=True)
         yield from _further(request.fields.get(properties, ""))
         if not truth(request, batch) or len(request.body) > store.config.max_message_size:
-            return  # a longer one is refused
+            return  # a longer batch is refused
         body = bytes(request.body)
         if _FURTHER_QUEUES.encode() in body:
             for _, own, _ in parts_of_batch(body, store.config.max_message_size):
@@ -149,7 +149,6 @@ def _sent(topic: str, properties: str, batch: str) -> Look:
 
 
 def _further(properties: str) -> Iterable[Resource]:
-    """Yield the further queues of a message's properties."""
     if _FURTHER_QUEUES not in properties:
         return
     for item in properties.split("\2"):
@@ -164,13 +163,13 @@ def _produced(request: Request, store: MessageStore) -> Iterable[Resource]:
         yield Resource(name, is_group=True, is_written=True)
 
 
-# Records that are named by their place: other fields of the request prove nothing
+# Records named by position: other fields of the request prove nothing
 
 
 def _viewed(request: Request, store: MessageStore) -> Iterable[Resource]:
     offset = number(request, "offset", least=-LONG_MAX - 1, most=LONG_MAX)
     message = message_at(store, offset) if offset >= 0 else None
-    if message is None:  # bytes of a body may look like a record, of any topic
+    if message is None:  # a body's bytes may look like a record of any topic
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
     yield topic_resource(topic_of_message(message))
 
@@ -201,15 +200,15 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
 
 
 def _texts(entries: list[dict[str, Any]], name: str) -> dict[str, None]:
-    """Return what entries have under a name, each once and in their order."""
+    """Return the distinct values of entries under a name, in order."""
     return dict.fromkeys(str(one.get(name, "")) for one in entries)
 
 
 def _heartbeat(request: Request, store: MessageStore) -> Iterable[Resource]:
     """Yield consumer groups and their topics.
 
-    Producer groups need no permission: the end of a transaction is asked only of producers that may
-    write to its topic.
+    Producer groups need no permission: only producers that may write to a transaction's topic are
+    asked for its end.
     """
     data = json_body(request)
     consumers = _dicts(data.get("consumerDataSet")) if isinstance(data, dict) else []
@@ -227,7 +226,7 @@ def _client_check(request: Request, store: MessageStore) -> Iterable[Resource]:
 
 
 def _locked(request: Request, store: MessageStore) -> Iterable[Resource]:
-    """Yield the group and the topics: who may not read a queue has no need to lock it."""
+    """Yield the group and the topics: locking a queue needs permission to read it."""
     data = json_body(request)
     if isinstance(data, dict):
         yield Resource(str(data.get("consumerGroup", "")), is_group=True)
@@ -256,7 +255,7 @@ RESOURCES: dict[int, Look] = {
     RequestCode.QUERY_CONSUMER_OFFSET: _TOPIC_AND_GROUP,
     RequestCode.UPDATE_CONSUMER_OFFSET: _TOPIC_AND_GROUP,
     RequestCode.QUERY_CONSUME_QUEUE: _TOPIC_AND_GROUP,
-    # Without a topic, progress of the group everywhere, and no message.
+    # Without a topic: the group's progress everywhere, but no message.
     RequestCode.GET_CONSUME_STATS: _TOPIC_AND_GROUP,
     RequestCode.QUERY_CONSUME_TIME_SPAN: _TOPIC_AND_ITS_GROUP,
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _TOPIC_AND_ITS_GROUP,
@@ -283,6 +282,6 @@ RESOURCES: dict[int, Look] = {
 
 
 def resources_of(request: Request, store: MessageStore) -> Iterable[Resource]:
-    """Return the topics and groups that a request touches."""
+    """Return the topics and groups of a request."""
     look = RESOURCES.get(request.code)
     return () if look is None else look(request, store)

@@ -1,4 +1,4 @@
-"""Addresses that need no signature, in the syntax of ``plain_acl.yml``.
+"""Addresses exempt from signatures, in the syntax of ``plain_acl.yml``.
 
 Source: ``acl/plain/RemoteAddressStrategyFactory.java``, ``acl/common/AclUtils.java``.
 """
@@ -41,7 +41,7 @@ class AddressRule:
 
 
 def _each(text: str) -> list[str]:
-    """Return the addresses that a rule lists."""
+    """Return the addresses listed in a rule."""
     if text.endswith("}"):
         prefix, brace, rest = text[:-1].partition("{")
         if not brace:
@@ -51,7 +51,7 @@ def _each(text: str) -> list[str]:
 
 
 def _parts(host: str) -> list[int]:
-    """Return the numbers of an address."""
+    """Return the numbers of an address; none if it is invalid."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -65,7 +65,7 @@ def _parts(host: str) -> list[int]:
 
 
 def _pattern(text: str) -> list[tuple[int, int]]:
-    """Return the bounds of each number of an address."""
+    """Return the bounds of each number in a pattern."""
     plain = _parts(text)
     if plain:
         return [(part, part) for part in plain]

@@ -1,4 +1,4 @@
-"""Changes of the accounts of a running gateway: pulls, memberships and locks that they end."""
+"""Changes of a running gateway's accounts: pulls, memberships and locks that they end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["AccountChanges"]
 
 
 class AccountChanges:
-    """Looks for changes in the loop; calls back for what was held by callers."""
+    """Checks for changes in the loop, and calls back to recheck what callers hold."""
 
     def __init__(self, work: Work, acl: Acl, changed: Callable[[], object]) -> None:
         self._work = work
@@ -34,7 +34,7 @@ class AccountChanges:
             self._reading = self._work.spawn(self._read_aside())
 
     async def _read_aside(self) -> None:
-        """Read a long file: meanwhile the accounts are as they were."""
+        """Read a long file; until then the accounts stay."""
         try:
             await self._acl.look_aside()
         finally:

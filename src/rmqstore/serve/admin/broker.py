@@ -37,7 +37,7 @@ _AS_THEY_ARE = (
     "getMessageEntireTimeMax", "commitLogDiskRatio", "consumeQueueDiskRatio", "commitLogMinOffset",
     "commitLogMaxOffset", "earliestMessageTimeStamp",
 )  # fmt: skip
-# Queues between threads, which one loop does not have: always empty.
+# Queues between threads; a single loop has none, so they are always empty.
 _QUEUES = {"send": 10_000, "pull": 100_000, "query": 20_000}
 _END_TRANSACTION_CAPACITY = 100_000
 _KIB = 1024
@@ -65,15 +65,14 @@ class BrokerAdmin:
         }
 
     def _runtime(self, connection: Connection, request: Request) -> Answer:
-        """Answer GET_BROKER_RUNTIME_INFO."""
         return Answer(body=dumps({"table": self._runtime_info()}))
 
     def _runtime_info(self) -> dict[str, str]:
-        """Return the runtime info by name, each value as text."""
+        """Return the runtime info by name, values as text."""
         store, rates = self._store, self._rates
         figures = store.stats()
         table = {name: str(figures[name]) for name in _AS_THEY_ARE}
-        # A divisor there.
+        # At least 1, as in 4.9.3, where it is a divisor.
         table["putMessageTimesTotal"] = str(max(1, figures["putMessageTimesTotal"]))
         table["putMessageDistributeTime"] = "".join(
             f"{name}:{count} " for name, count in figures["putMessageDistributeTime"].items()
@@ -127,7 +126,7 @@ class BrokerAdmin:
         return Answer(body=dumps(body))
 
     def _broker_settings(self, connection: Connection, request: Request) -> Answer:
-        """Answer GET_BROKER_CONFIG; it is read-only."""
+        """Answer GET_BROKER_CONFIG; the settings are read-only."""
         host, port = connection.address
         values = broker_settings(self._store, self._settings, self._topics, host, port)
         version = json.dumps({"counter": 0, "timestamp": self._store.core.figures()["opened_at"]})
@@ -135,7 +134,6 @@ class BrokerAdmin:
         return Answer(fields={"version": version}, body=body.encode())
 
     def _rate(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer VIEW_BROKER_STATS_DATA."""
         name, key = text(request, "statsName"), text(request, "statsKey")
         yield from self._rates.read()
         spans = self._rates.spans(name, key)

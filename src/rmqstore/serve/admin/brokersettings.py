@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["broker_settings"]
 
-# Defaults of 4.9.3 for threads, pools and services that this broker does not have: tools look for
-# the keys.
+# Defaults of 4.9.3 for threads, pools and services that do not exist here: tools look for the
+# keys.
 _DEFAULTS = """
     adminBrokerThreadPoolNums=16 autoDeleteUnusedStats=false brokerId=0 brokerPermission=6
     brokerTopicEnable=true channelNotActiveInterval=60000 clientAsyncSemaphoreValue=65535
@@ -54,7 +54,7 @@ _DEFAULTS = """
     transferMsgByHeap=true waitTimeMillsInHeartbeatQueue=31000 waitTimeMillsInPullQueue=5000
     waitTimeMillsInSendQueue=200 waitTimeMillsInTransactionQueue=3000
 """
-# Of the broker; fields of the store's configuration here.
+# Settings of the broker that are fields of the store's configuration here.
 _OF_BROKER = frozenset(
     (
         "defaultTopicQueueNums",
@@ -66,14 +66,14 @@ _OF_BROKER = frozenset(
         "transactionTimeOut",
     )
 )
-_BATCH_PUSH = "isEnableBatchPush"  # under the name of the field, not of the setter
+_BATCH_PUSH = "isEnableBatchPush"  # named by the field, not the setter
 _FOREVER = "2147483647"  # hours
 
 
 def broker_settings(
     store: MessageStore, settings: Settings, topics: ServedTopics, host: str, port: int
 ) -> dict[str, str]:
-    """Return the settings by RocketMQ's names, in its order, for a client of an address."""
+    """Return the settings by RocketMQ's names, sorted, for a client of an address."""
     found = NETWORK_DEFAULTS | dict(pair.split("=", 1) for pair in _DEFAULTS.split())
     found.update(_store_settings(store))
     default = topics.built_in.get(DEFAULT_TOPIC)
@@ -103,9 +103,9 @@ def broker_settings(
 
 
 def _store_settings(store: MessageStore) -> dict[str, str]:
-    """Return the settings of RocketMQ's store; ours alone have no key there."""
+    """Return the settings of RocketMQ's store; ours have no key there."""
     config = store.config
-    # Those without a meaning here have 4.9.3's defaults; an empty one is ``null`` there, no line.
+    # Settings without a meaning here have 4.9.3's defaults; empty ones are ``null`` there: no line.
     found = {key: default for key, (default, _) in (MEANINGLESS | REFUSED).items() if default}
     found[_BATCH_PUSH] = found.pop("enableBatchPush")
     for name, spec in specs_of(StoreConfig).items():

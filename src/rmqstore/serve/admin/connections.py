@@ -42,7 +42,6 @@ class ConnectionAdmin:
         }
 
     def _consumers(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer GET_CONSUMER_CONNECTION_LIST."""
         group = group_of(request)
         found = online.consumer_group(self._clients, group)
         if found is None:
@@ -54,7 +53,6 @@ class ConnectionAdmin:
         return Answer(body=(yield from dumps_in_steps(body)))
 
     def _producers(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer GET_PRODUCER_CONNECTION_LIST."""
         group = group_of(request, "producerGroup")
         found = self._clients.producers(group)
         if not found:

@@ -1,4 +1,4 @@
-"""Admin requests that are forwarded to a consumer, whose answer is returned.
+"""Admin requests forwarded to a consumer, whose answer is returned.
 
 Source: ``broker/processor/AdminBrokerProcessor.java callConsumer``,
 ``broker/client/net/Broker2Client.java callClient``.
@@ -27,15 +27,15 @@ __all__ = ["Forwarding"]
 
 _VERSION = 62  # MQVersion.Version.V3_1_8_SNAPSHOT
 _SECONDS = 10.0
-# Of a request for what a consumer does, where no client sends one; and of an answer, besides its
-# body, in memory.
+# Limit of a running info request, where no client sends a body; and of an answer's size in memory
+# beyond its body.
 _BODY_MOST = 64 << 10
-# They are the asker's: a consumer that gets them could ask in that name.
+# Not forwarded: the consumer could send requests in the asker's name.
 _SIGNATURE = ("AccessKey", "Signature", "SecurityToken")
 
 
 class Forwarding:
-    """Requests that a consumer answers."""
+    """Requests answered by a consumer."""
 
     def __init__(
         self, store: MessageStore, settings: Settings, clients: Clients, access: Access
@@ -57,7 +57,6 @@ class Forwarding:
     def _running_info(
         self, connection: Connection, request: Request
     ) -> Coroutine[Any, Any, Answer]:
-        """Answer GET_CONSUMER_RUNNING_INFO."""
         if len(request.body) > _BODY_MOST:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
@@ -68,7 +67,7 @@ class Forwarding:
     def _consume_directly(
         self, connection: Connection, request: Request
     ) -> Coroutine[Any, Any, Answer]:
-        """Answer CONSUME_MESSAGE_DIRECTLY: a consumer handles a message, whatever its offset."""
+        """Answer CONSUME_MESSAGE_DIRECTLY: a consumer handles a message at any offset."""
         offset = _offset_of(text(request, "msgId"))
         request.body = self._store.core.record(offset)
         fields = {**request.fields, "brokerName": self._broker}
@@ -77,7 +76,7 @@ class Forwarding:
     def _passed_on(
         self, connection: Connection, request: Request, fields: dict[str, str]
     ) -> Coroutine[Any, Any, Answer]:
-        """Ask the consumer that a request names; the body is not kept until it answers."""
+        """Forward to the consumer in a request; the body is not kept until the answer."""
         group = group_of(request)
         client_id = text(request, "clientId")
         member = self._clients.consumer(group, client_id)
@@ -91,7 +90,7 @@ class Forwarding:
                 f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
                 "please upgrade it to V3_1_8_SNAPSHOT",
             )
-        # Copies: a text that was encoded keeps its UTF-8 as well, as long as it lives.
+        # Copies: an encoded str keeps its UTF-8 for its lifetime.
         copies = {_copy(k): _copy(v) for k, v in fields.items() if k not in _SIGNATURE}
         body, request.body = request.body, b""
         try:
@@ -129,7 +128,6 @@ def _failed(group: str, client_id: str, error: ConnectionError) -> Refusal:
 
 
 async def _answered(asked: Coroutine[Any, Any, Request], group: str, client_id: str) -> Answer:
-    """Return a consumer's answer."""
     try:
         answer = await asked
     except TimeoutError:

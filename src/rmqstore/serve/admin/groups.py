@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUILT_IN_GROUPS", "GroupAdmin", "all_groups"]
 
-# Built-in groups; written to the file only once they are changed.
+# Built-in groups; written to the file only once changed.
 BUILT_IN_GROUPS = {
     name: GroupConfig(name)
     for name in (
@@ -46,14 +46,14 @@ BUILT_IN_GROUPS = {
     )
 }
 _MOST_BODY = 64 << 10
-_MOST_VALUES = 1000  # in it; an entry of 5.x has some twenty
+_MOST_VALUES = 1000  # in the body; an entry of 5.x has some twenty
 _MAX_GROUPS = 100_000
-# Fields of 5.x, with the only value that a group of 4.9.3 has.
+# Fields of 5.x, with the only value that 4.9.3 supports.
 _OF_FIVE = {
     "attributes": {}, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15,
     "groupSysFlag": 0,
 }  # fmt: skip
-# Optional fields of an entry, written back as they are.
+# Optional fields of an entry, written back unchanged.
 _OTHER = {
     "brokerId": int,
     "consumeFromMinEnable": bool,
@@ -63,7 +63,7 @@ _OTHER = {
 
 
 def all_groups(store: MessageStore) -> Iterator[tuple[str, GroupConfig]]:
-    """Yield name and entry of all groups."""
+    """Yield names and entries of all groups."""
     groups = store.group_entries
     for name, entry in BUILT_IN_GROUPS.items():
         yield name, groups.get(name) or entry
@@ -105,7 +105,7 @@ class GroupAdmin:
         }
 
     async def _update(self, connection: Connection, request: Request) -> Answer:
-        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: the body is the entry of the file."""
+        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP; the body is an entry as in the file."""
         check_body(request, _MOST_BODY, _MOST_VALUES)
         entry = _entry_of(request.body)
         name = entry.group_name
@@ -152,15 +152,14 @@ class GroupAdmin:
         return Answer()
 
     def _all_configs(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
         table = Entries((name, entry.to_json()) for name, entry in all_groups(self._store))
         body = Entries(self._store.group_entries.json_of(table).items())
         return Answer(body=(yield from dumps_in_steps(body)))
 
     def _one_config(self, connection: Connection, request: Request) -> Answer:
-        """Answer GET_SUBSCRIPTIONGROUP_CONFIG of 5.x: an entry, or that of a group yet to be made.
+        """Answer GET_SUBSCRIPTIONGROUP_CONFIG of 5.x: an entry, or the default for a missing group.
 
-        5.x creates the group here, where consumers create groups; this gateway only looks.
+        5.x creates the group here if consumers may create groups; this gateway only reads.
         """
         name = group_of(request, "group")
         entry = self._store.group_entries.get(name) or BUILT_IN_GROUPS.get(name)
@@ -171,7 +170,7 @@ class GroupAdmin:
         return Answer(body=dumps(_OF_FIVE | entry.to_json()))
 
     def _set_request_mode(self, connection: Connection, request: Request) -> Answer:
-        """Answer SET_MESSAGE_REQUEST_MODE of 5.x: groups pull as before, and never pop."""
+        """Answer SET_MESSAGE_REQUEST_MODE of 5.x: groups only pull, and never pop."""
         check_body(request, _MOST_BODY, _MOST_VALUES)
         try:
             data = fastjson.loads(request.body.decode())
@@ -198,7 +197,7 @@ class GroupAdmin:
 
 
 def _entry_of(body: bytes) -> GroupConfig:
-    """Return the entry that a body has; what is unknown in it is left out."""
+    """Return the entry in a body; unknown fields are left out."""
     try:
         data = fastjson.loads(body.decode())
         if not isinstance(data, dict):

@@ -22,7 +22,7 @@ def members(clients: Clients, group: str) -> list[Client]:
 
 
 def consumer_group(clients: Clients, group: str) -> dict[str, object] | None:
-    """Return a group's settings and lazy subscriptions; ``None`` if no consumer is connected."""
+    """Return a group's settings and lazy subscriptions; ``None`` if it has no consumers."""
     found = clients.group(group)
     if found is None:
         return None
@@ -36,7 +36,7 @@ def consumer_group(clients: Clients, group: str) -> dict[str, object] | None:
 
 
 def subscription(clients: Clients, group: str, topic: str) -> dict[str, Any] | None:
-    """Return the group's subscription to a topic."""
+    """Return a group's subscription to a topic, ``None`` if there is none."""
     found = clients.group(group)
     one = found.subscriptions.get(topic) if found is not None else None
     return None if one is None else one.to_json()

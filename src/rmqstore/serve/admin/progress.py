@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["ProgressAdmin"]
 
 _MAX_LONG = (1 << 63) - 1
-_MAX_QUEUES = 100_000  # in an answer, so that it fits a frame
-_NAMES_STEP = 1024  # topics with groups that are looked through between two steps
+_MAX_QUEUES = 100_000  # in an answer, so that it fits in a frame
+_NAMES_STEP = 1024  # pairs of topic and group examined between two steps
 
 
 class ProgressAdmin:
@@ -73,7 +73,6 @@ class ProgressAdmin:
         }
 
     def _of_group(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer GET_CONSUME_STATS."""
         group = group_of(request)
         tps = 0.0
         entries: list[TopicConfig] = []
@@ -97,7 +96,6 @@ class ProgressAdmin:
         )
 
     def _of_all_groups(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer GET_BROKER_CONSUME_STATS."""
         only_ordered = truth(request, "isOrder")
         topics_by_group = yield from self._topics_by_group()
         queues = total = 0
@@ -131,7 +129,7 @@ class ProgressAdmin:
             yield "brokerAddr", address_text(*connection.address)
             groups = all_groups(self._store)
             yield "consumeStatsList", (Entries([(name, of_topics(name))]) for name, _ in groups)
-            yield "totalDiff", total  # as of now
+            yield "totalDiff", total  # complete by now
 
         return Answer(body=(yield from dumps_in_steps(Entries(body()))))
 
@@ -171,9 +169,9 @@ class ProgressAdmin:
         return Answer(body=(yield from dumps_in_steps(Entries([("groupList", groups_in_order)]))))
 
     def _correction(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer QUERY_CORRECTION_OFFSET: the lowest offset of the groups in each queue of a topic.
+        """Answer QUERY_CORRECTION_OFFSET: the groups' lowest offset in each queue of a topic.
 
-        Where the compared group's offset is lower still, it is the highest number of 64 bits.
+        It is the highest 64-bit number where the compared group's offset is lower still.
         """
         topic = topic_of(request)
         left_out = set(request.fields.get("filterGroups", "").split(","))
@@ -216,7 +214,6 @@ class ProgressAdmin:
     # Offset tables as in their files, for slaves and tools
 
     def _all_offsets(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer GET_ALL_CONSUMER_OFFSET."""
         progress = self._progress
         names = progress.names()
         if not names:
@@ -235,7 +232,7 @@ class ProgressAdmin:
         )
 
     def _topic_or_all(self, request: Request, group: str) -> Generator[None, None, list[str]]:
-        """Return the topic in a request, or all that the group has offsets for."""
+        """Return the topic in a request, or all topics in which the group has offsets."""
         topic = request.fields.get("topic", "")
         if topic.strip():
             return [checked_topic(topic)]
@@ -244,7 +241,7 @@ class ProgressAdmin:
     def _topics_by_group(
         self, only: str | None = None
     ) -> Generator[None, None, dict[str, list[str]]]:
-        """Return the topics that each group has offsets for, in order."""
+        """Return the topics in which each group has offsets, sorted."""
         found: dict[str, list[str]] = {}
         for number, (topic, group) in enumerate(self._progress.names()):
             if only is None or group == only:
@@ -257,7 +254,7 @@ class ProgressAdmin:
         return found
 
     def _groups_of(self, topic: str) -> Generator[None, None, list[str]]:
-        """Return the groups that have offsets for a topic, in order."""
+        """Return the groups with offsets in a topic, sorted."""
         found = []
         for number, (name, group) in enumerate(self._progress.names()):
             if name == topic:
@@ -271,7 +268,7 @@ class ProgressAdmin:
     ) -> Iterator[tuple[MessageQueue, dict[str, int]]]:
         """Yield each queue with its end and the group's offset.
 
-        ``pullOffset`` of 5.x counts messages pulled and not committed, which a store does not know.
+        ``pullOffset`` of 5.x also counts messages pulled but not committed, unknown to a store.
         """
         store, broker, topic = self._store, self._broker, entry.topic_name
         committed = self._progress.get(topic, group)

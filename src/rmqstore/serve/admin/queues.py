@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QueueAdmin"]
 
-_MAX_UNITS = 16_384  # of a queue, in one answer
+_MAX_UNITS = 16_384  # of a queue, per answer
 _UNIT = struct.Struct(">qiq")
 _EXT_FIELDS = struct.Struct("=qqq")
-_EXT_ADDRESS = -(1 << 31) - 1  # tags codes up to this one are addresses in consumequeue_ext
+_EXT_ADDRESS = -(1 << 31) - 1  # tags codes up to this are addresses in consumequeue_ext
 _EXT_FIXED_BYTES = 20
 
 

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Resets"]
 
-_VERSION = 28  # MQVersion.Version.V3_0_7_SNAPSHOT: clients support these requests from here on
+_VERSION = 28  # MQVersion.Version.V3_0_7_SNAPSHOT: the first that supports these requests
 _STATUS_SECONDS = 5.0
-_STATUS_BYTES = 256 << 10  # of what a consumer says: 1,024 queues of a topic with a long name
-_STATUS_BYTES_OF_ALL = MAX_FRAME  # of what the consumers of a group say, until it is an answer
-_NEWEST = -1  # as a time: behind the last message
+_STATUS_BYTES = 256 << 10  # of a consumer's reply: 1,024 queues of a topic with a long name
+_STATUS_BYTES_OF_ALL = MAX_FRAME  # of the replies of a group, until they are an answer
+_NEWEST = -1  # as a time: after the last message
 
 
 class Resets:
@@ -99,7 +99,7 @@ class Resets:
     def _offsets(
         self, topic: str, group: str, timestamp: int, force: bool
     ) -> Generator[None, None, dict[MessageQueue, int]]:
-        """Return the new offset of the group in each queue; without ``force`` only backwards."""
+        """Return the group's new offset in each queue; without ``force`` only backwards."""
         entry = self._topics.config(topic)
         if entry is None:
             raise Refusal(
@@ -132,7 +132,7 @@ class Resets:
     async def _status(self, connection: Connection, request: Request) -> Answer:
         """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the offset of each consumer in its queues.
 
-        The consumers' replies count as bytes of the answer, reserved before they are asked.
+        The consumers' replies count as bytes of the answer, reserved in advance.
         """
         topic, group = topic_of(request), group_of(request, "group")
         wanted = request.fields.get("clientAddr", "")
@@ -151,7 +151,7 @@ class Resets:
         async with asyncio.TaskGroup() as asking:
             for member in asked:
                 asking.create_task(statuses.ask(member))
-                await asyncio.sleep(0)  # one in a turn of the loop: there may be a thousand
+                await asyncio.sleep(0)  # one per turn of the loop: there may be a thousand
         return await self._long_answers.built(connection, _listed(statuses.found()))
 
 
@@ -176,7 +176,7 @@ def _check_version(member: Client) -> None:
 
 
 def _listed(bodies: dict[str, bytes]) -> AnswerSteps:
-    """List what consumers say, by client id; of one whose words cannot be read nothing."""
+    """List the consumers' replies by client id, without unreadable ones."""
 
     def tables() -> Iterator[Any]:
         for client_id, body in bodies.items():
@@ -199,7 +199,7 @@ def _listed(bodies: dict[str, bytes]) -> AnswerSteps:
 
 
 class _Statuses:
-    """Positions that the consumers of a group report."""
+    """Positions reported by the consumers of a group."""
 
     def __init__(self, fields: dict[str, str], asker: Connection) -> None:
         self._fields = fields
@@ -208,7 +208,7 @@ class _Statuses:
         self._size = 0
 
     async def ask(self, member: Client) -> None:
-        """Note what a consumer says; nothing if it says nothing, or too much."""
+        """Keep a consumer's reply; none if it fails, is empty or too long."""
         try:
             answer = await member.connection.ask(
                 RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
@@ -225,7 +225,7 @@ class _Statuses:
                 self._bodies[member.client_id] = answer.body
 
     def found(self) -> dict[str, bytes]:
-        """Return what they say, by client id; ``Refusal`` if that is too much."""
+        """Return the replies by client id; ``Refusal`` if they are too long together."""
         if self._size > _STATUS_BYTES_OF_ALL:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,

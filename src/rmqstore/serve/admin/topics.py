@@ -33,7 +33,7 @@ __all__ = ["UNSET", "TopicAdmin", "check_queues", "entry_of"]
 _MAX_TOPICS = 100_000
 _MAX_QUEUES = 65_536
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
-UNSET = "not set any response code"  # 4.9.3 leaves it in these answers
+UNSET = "not set any response code"  # remark in these answers of 4.9.3
 
 
 class TopicAdmin:
@@ -75,7 +75,6 @@ class TopicAdmin:
         }
 
     async def _update(self, connection: Connection, request: Request) -> Answer:
-        """Answer UPDATE_AND_CREATE_TOPIC."""
         name = new_topic(self._changeable(request))
         read = number(request, "readQueueNums", least=0, most=_MAX_QUEUES)
         write = number(request, "writeQueueNums", least=0, most=_MAX_QUEUES)
@@ -139,7 +138,7 @@ class TopicAdmin:
         return Answer()
 
     async def _clean_unused(self, connection: Connection, request: Request) -> Answer:
-        """Answer CLEAN_UNUSED_TOPIC, and CLEAN_EXPIRED_CONSUMEQUEUE, as retention does."""
+        """Answer CLEAN_UNUSED_TOPIC and CLEAN_EXPIRED_CONSUMEQUEUE, as retention does."""
         unused = await self._pools.remove(connection, request, self._store.clean_unused_topics)
         if unused:
             self._work.log.info(
@@ -150,13 +149,12 @@ class TopicAdmin:
     # Lists
 
     def _all_configs(self, connection: Connection, request: Request) -> AnswerSteps:
-        """Answer GET_ALL_TOPIC_CONFIG."""
         table = Entries((entry.topic_name, entry.to_json()) for entry in self._topics.all())
         body = Entries(self._store.registry.json_of(table).items())
         return Answer(fields={}, body=(yield from dumps_in_steps(body)))
 
     def _one_config(self, connection: Connection, request: Request) -> Answer:
-        """Answer GET_TOPIC_CONFIG of 5.x: an entry without attributes, unknown to 4.9.3."""
+        """Answer GET_TOPIC_CONFIG of 5.x: an entry, with no attributes, as 4.9.3 has none."""
         topic = topic_of(request)
         entry = self._topics.config(topic)
         if entry is None:
@@ -164,11 +162,10 @@ class TopicAdmin:
         return Answer(body=dumps({"attributes": {}} | entry.to_json()))
 
     def _system_list(self, connection: Connection, request: Request) -> Answer:
-        """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
         return Answer(body=dumps({"topicList": system_topics(self._settings)}))
 
     def _changeable(self, request: Request) -> str:
-        """Return the topic that a request changes; ``Refusal`` if it is built in."""
+        """Return the topic to change; ``Refusal`` if it is built in."""
         topic = topic_of(request)
         if is_system_topic(self._settings, topic):
             raise Refusal(
@@ -178,7 +175,7 @@ class TopicAdmin:
 
 
 def entry_of(topics: ServedTopics, topic: str) -> TopicConfig:
-    """Return a topic's entry; ``Refusal`` without one."""
+    """Return a topic's entry; ``Refusal`` if there is none."""
     entry = topics.config(topic)
     if entry is None:
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
@@ -186,7 +183,7 @@ def entry_of(topics: ServedTopics, topic: str) -> TopicConfig:
 
 
 def check_queues(most: int, name: str, queues: int, has: int) -> None:
-    """Refuse more queues than clients may ask for, but not fewer than the topic has."""
+    """Refuse more queues than clients may ask for, unless the topic already has them."""
     if queues > max(most, has):
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,

@@ -1,8 +1,7 @@
-"""A small HTTP server in the gateway's loop: GET alone, for this machine alone.
+"""A small HTTP server in the gateway's loop: GET only, for this machine only.
 
-Replies are bounded, and the connection is closed after each.  A page of another site cannot reach
-it through a browser: the ``Host`` must be this machine's name, and browsers send the origin of a
-request.
+Replies are bounded, and the connection is closed after each.  Pages of other sites cannot reach it
+through a browser: ``Host`` must be this machine's name, and browsers send a request's origin.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ T = TypeVar("T")
 
 _HOST = "127.0.0.1"
 _NAMES = {"127.0.0.1", "localhost", "[::1]"}
-_HEAD_BYTES = 16 << 10  # of a request line with its headers
+_HEAD_BYTES = 16 << 10  # of a request line with headers
 _READ_SECONDS = 10.0
 _WRITE_SECONDS = 10.0
 _CONNECTIONS = 64
-_READING = 16  # of them, for messages
-_BACKLOG = 16  # all of them are accepted at once, and have a file descriptor until they are closed
+_READING = 16  # of these, waiting for messages
+_BACKLOG = 16  # all are accepted at once, and hold a file descriptor until closed
 _REASONS = {
     200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
     500: "Internal Server Error", 503: "Service Unavailable",
@@ -58,28 +57,28 @@ class Reply:
 
 
 class Busy(Exception):
-    """Too many requests wait."""
+    """Too many waiting requests."""
 
 
-# Takes the last value of each query field.
+# Called with the last value of each query field.
 Resource = Callable[[Mapping[str, str]], Awaitable[Reply]]
 
 
 class HttpServer:
-    """Serves resources by their path."""
+    """Server of resources by path."""
 
     def __init__(self, listening: socket.socket) -> None:
-        self._socket = listening  # of :meth:`bind`; closed with the server
+        self._socket = listening  # from :meth:`bind`; closed with the server
         self.address = address_text(_HOST, listening.getsockname()[1])  # ``127.0.0.1:PORT``
         self._resources: dict[str, Resource] = {}  # by path
         self._log = Log("rmqstore.serve")
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[Any]] = set()
-        self._awaiting: dict[asyncio.Task[Any], None] = {}  # those that wait for who asks
+        self._awaiting: dict[asyncio.Task[Any], None] = {}  # those waiting for their client
         self._making: set[asyncio.Task[Reply]] = set()
         self._figures = ThreadPoolExecutor(1, "rmq-serve-figures")
         self._messages = ThreadPoolExecutor(1, "rmq-serve-page")
-        self._reading = 0  # requests that wait for messages
+        self._reading = 0  # requests waiting for messages
 
     @staticmethod
     def bind(port: int) -> socket.socket:
@@ -104,13 +103,13 @@ class HttpServer:
             task.cancel()
 
     def close(self) -> None:
-        """Release the port, also if never started."""
+        """Release the port, even if never started."""
         for worker in (self._figures, self._messages):
             worker.shutdown(wait=True, cancel_futures=True)
         self._socket.close()
 
     def made_once(self, make: Callable[[], Coroutine[Any, Any, Reply]]) -> Resource:
-        """Return a resource whose reply, which may take long, is made once for all who wait."""
+        """Return a resource whose reply, which may take long, is shared by all who wait for it."""
         making: asyncio.Task[Reply] | None = None
 
         async def resource(query: Mapping[str, str]) -> Reply:
@@ -119,16 +118,16 @@ class HttpServer:
                 making = asyncio.get_running_loop().create_task(make())
                 self._making.add(making)
                 making.add_done_callback(self._making.discard)
-            return await asyncio.shield(making)  # who asks may be gone before the others
+            return await asyncio.shield(making)  # a client may leave before the others
 
         return resource
 
     async def aside(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Call a function for figures in a thread, one at a time; the loop goes on."""
+        """Call a function for figures in a thread, one at a time, without blocking the loop."""
         return await asyncio.get_running_loop().run_in_executor(self._figures, call, *arguments)
 
     async def read(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Read messages in a thread apart from figures; ``Busy`` to keep connections for these."""
+        """Read messages in a thread apart from figures; ``Busy`` keeps connections for these."""
         if self._reading >= _READING:
             raise Busy
         self._reading += 1
@@ -142,7 +141,7 @@ class HttpServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        # What is drained is with the system: a connection that is closed keeps nothing here.
+        # Drained bytes are with the system: a closed connection keeps nothing here.
         writer.transport.set_write_buffer_limits(0)
         try:
             if not self._begins(task):
@@ -153,13 +152,13 @@ class HttpServer:
                 async with self._awaits(_WRITE_SECONDS):
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.CancelledError):
-            writer.transport.abort()  # who asked is gone, slow, or it is the end
+            writer.transport.abort()  # the client is gone or slow, or the server stops
         finally:
             self._serving.discard(task)
             writer.close()
 
     def _begins(self, task: asyncio.Task[Any]) -> bool:
-        """Count a connection; of too many, the one ends that others were waited for longest."""
+        """Count a connection; beyond the limit, drop the one waiting longest for its client."""
         if len(self._serving) >= _CONNECTIONS:
             oldest = next(iter(self._awaiting), None)
             if oldest is None:
@@ -172,7 +171,7 @@ class HttpServer:
 
     @asynccontextmanager
     async def _awaits(self, seconds: float) -> AsyncIterator[None]:
-        """Wait for who asks, for so long, or until others need the connection more."""
+        """Wait for the client up to a time limit, or until others need the connection more."""
         task = asyncio.current_task()
         assert task is not None
         self._awaiting[task] = None
@@ -183,7 +182,7 @@ class HttpServer:
             self._awaiting.pop(task, None)
 
     async def _answer(self, reader: asyncio.StreamReader) -> Reply | None:
-        """Read a request and return its reply; None without a request."""
+        """Read a request and return its reply; None if there is no request."""
         try:
             async with self._awaits(_READ_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -203,7 +202,6 @@ class HttpServer:
         return Reply(b"", reply.kind, reply.status) if words[0] == "HEAD" else reply
 
     async def _get(self, address: str) -> Reply:
-        """Return the reply for an address."""
         try:
             target = urlsplit(address)
             query = parse_qs(
@@ -224,13 +222,13 @@ class HttpServer:
 
 
 def _check(method: str, headers: Mapping[str, str]) -> Reply | None:
-    """Return the refusal of a request, or None."""
+    """Return the refusal of a request, if any."""
     if method not in {"GET", "HEAD"}:
         return _refused(405, "only GET is answered")
     host = headers.get("host", "").lower()
     name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
     if (name if port.isdigit() and name else host) not in _NAMES:
-        # Otherwise another site's name that resolves to us could read this.
+        # Otherwise a site whose name resolves to this machine could read it.
         return _refused(403, "the Host is not this machine: ask for 127.0.0.1 or localhost")
     if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
         return _refused(403, "the request comes from another site")

@@ -1,6 +1,6 @@
-"""Lag of groups: as ``store.lag()`` counts it, with the subscriptions of clients.
+"""Lag of groups: counted as by ``store.lag()``, with the subscriptions of clients.
 
-A connected group is listed before its first offset; a store does not know it yet.
+A connected group is listed before its first offset, when the store does not know it yet.
 
 Source: ``broker/processor/AdminBrokerProcessor.java getConsumeStats``.
 """
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 __all__ = ["OnlineGroup", "counted_offsets", "is_idle_retry", "online_groups"]
 
 _RETRY = "%RETRY%"
-_STEP = 256  # groups that are looked at between two steps
+_STEP = 256  # groups examined between two steps
 
 
 @dataclass(frozen=True, slots=True)
 class OnlineGroup:
-    """Group that has consumers."""
+    """A group with consumers."""
 
     topics: tuple[str, ...]  # subscribed
-    is_broadcast: bool  # offsets are with the consumers, and not here
+    is_broadcast: bool  # the consumers keep the offsets
     consumers: int
 
 
 def online_groups(clients: Clients) -> Generator[None, None, dict[str, OnlineGroup]]:
-    """Return the groups that have consumers, by name, after a step for some each."""
+    """Return the groups with consumers, by name, with a step after every few groups."""
     found = {}
     for number, (name, group) in enumerate(list(clients.groups.items())):
         members = len(group.members)
@@ -46,10 +46,10 @@ def online_groups(clients: Clients) -> Generator[None, None, dict[str, OnlineGro
 
 
 def counted_offsets(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) -> Offsets:
-    """Return each group's offsets in its topics, by queue; called in any thread.
+    """Return each group's offsets by queue, in its topics; called in any thread.
 
-    Topics with offsets and subscribed ones, of a group with consumers only the latter. A queue with
-    messages and no offset counts as 0, but for broadcast groups; ``most`` limits such queues.
+    Its topics have offsets or are subscribed; only the latter if it has consumers. A queue with
+    messages but no offset counts as 0, except for broadcast groups; ``most`` limits such queues.
     """
     found: Offsets = {}
     for (topic, name), committed in store.offsets.items():

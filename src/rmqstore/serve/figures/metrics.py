@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MetricsServer", "gateway_figures"]
 
-# The exporter's name of a rate: its counter and description.
+# Exporter's name of a rate: counter, description.
 _RATES = {
     "rocketmq_producer_tps": (TOPIC_PUT_NUMS, "messages put a second"),
     "rocketmq_producer_message_size": (TOPIC_PUT_SIZE, "bytes of their records a second"),
@@ -45,11 +45,11 @@ _RATES = {
     "rocketmq_consumer_message_size": (GROUP_GET_SIZE, "bytes of their records a second"),
     "rocketmq_send_back_nums": (SNDBCK_PUT_NUMS, "messages given back a second"),
 }
-_STEP = 64  # figures that are taken between two steps
+_STEP = 64  # figures taken between two steps
 
 
 class MetricsServer(HttpServer):
-    """Serves the figures of a gateway and of its store."""
+    """Server of the figures of a gateway and its store."""
 
     @staticmethod
     def bind(port: int) -> socket.socket:
@@ -65,7 +65,7 @@ class MetricsServer(HttpServer):
     async def _metrics(self) -> Reply:
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-        # Those of the gateway are read in its loop, which this is; the rest is done in a thread.
+        # The gateway's figures are read in its loop, which this is; the rest is done in a thread.
         figures = self._sources
         run = figures.work.turns.run
         own = CollectorRegistry()
@@ -91,25 +91,24 @@ class _StoreFamilies(StoreCollector):
 
 
 class _Families:
-    """A collector of figures that were taken before."""
+    """Collector of figures taken before."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)
 
     def collect(self) -> Iterable[Metric]:
-        """Return them."""
         return self._families
 
 
 def gateway_figures(figures: GatewayFigures) -> Generator[None, None, list[Metric]]:
-    """Return the figures of a gateway, but for those of its store, in steps of its loop."""
+    """Return the figures of a gateway without its store's, in steps of its loop."""
     found = yield from _rates(figures)
     found += yield from _clients(figures)
     return [*found, *_runtime(figures), *_own(figures)]
 
 
 def _rates(figures: GatewayFigures) -> Generator[None, None, list[Metric]]:
-    """Return what comes and goes a second, over the last minute."""
+    """Return rates a second, over the last minute."""
     from prometheus_client.core import GaugeMetricFamily
 
     settings = figures.settings
@@ -129,7 +128,7 @@ def _rates(figures: GatewayFigures) -> Generator[None, None, list[Metric]]:
 
 
 def _clients(figures: GatewayFigures) -> Generator[None, None, list[Metric]]:
-    """Return how many clients each group has; their addresses would be a new series each time."""
+    """Return the number of clients by group; by address, each client would add a new series."""
     from prometheus_client.core import GaugeMetricFamily
 
     settings, clients = figures.settings, figures.clients
@@ -175,7 +174,7 @@ def _runtime(figures: GatewayFigures) -> Iterator[Metric]:
 
 
 def _own(figures: GatewayFigures) -> Iterator[Metric]:
-    """Yield figures that only this gateway has."""
+    """Yield figures specific to this gateway."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     settings = figures.settings

@@ -1,7 +1,7 @@
 """Message rates by topic and by group: sums and rates of a minute, hour and day.
 
-Messages put are not counted one by one: the core counts them by topic as they are dispatched, and
-its counters are read with each sample.  Puts of the embedding program are counted the same way.
+Messages put are not counted here: the core counts them by topic when they are dispatched, and its
+counters are read with each sample, including puts of the embedding program.
 
 Source: ``store/stats/BrokerStatsManager.java``, ``common/stats/StatsItem.java``,
 ``broker/stats/BrokerStats.java``.
@@ -30,8 +30,8 @@ _MINUTE_SAMPLES = 7
 _HOUR_SAMPLES = 7  # ten minutes apart
 _DAY_SAMPLES = 25  # an hour apart
 _SAMPLE = Struct("<3q")
-_MAX_ITEMS = 20_000  # by name: groups are named by clients
-_STEP = 128  # counters that are read or sampled between two steps
+_MAX_ITEMS = 20_000  # per name: groups are named by clients
+_STEP = 128  # counters read or sampled between two steps
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
@@ -45,7 +45,7 @@ _NAMES = (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE, GROUP_GET_NUMS, GROUP_GET_SIZE, SNDBCK
 
 
 class Span(NamedTuple):
-    """Counts between two snapshots: sum, a second, and per event."""
+    """Counts between two snapshots: sum, rate a second, average per event."""
 
     sum: int = 0
     tps: float = 0.0
@@ -53,9 +53,9 @@ class Span(NamedTuple):
 
 
 class _Item:
-    """A counter and its snapshots: of each the ms of the loop's clock, times and value.
+    """A counter and its snapshots, each with the loop's clock in ms, times and value.
 
-    Packed: the collector has nothing to visit, and there may be many counters.
+    Packed, as there may be many: the garbage collector has nothing to visit.
     """
 
     __slots__ = ("day", "hour", "minute", "times", "value")
@@ -68,7 +68,7 @@ class _Item:
         self.day = b""
 
     def sampled(self, snapshots: bytes, most: int, now: int, seconds: int) -> bytes:
-        """Add a snapshot, to at most so many; before the first one nothing was counted."""
+        """Add a snapshot, keeping at most ``most``; before the first one nothing was counted."""
         if not snapshots:
             snapshots = _SAMPLE.pack(now - seconds * _SECOND, 0, 0)
         return snapshots[-_SAMPLE.size * (most - 1) :] + _SAMPLE.pack(now, self.times, self.value)
@@ -93,7 +93,7 @@ class Rates:
         self._work = work
         self._items: dict[str, dict[str, _Item]] = {name: {} for name in _NAMES}
         self._began = store.core.topic_counts()
-        self.put_morning = (0, 0)  # messages until yesterday's and today's morning
+        self.put_morning = (0, 0)  # messages until yesterday's and this morning
         self.got_morning = (0, 0)  # the same
         self._day = self._today()
         self._begun = self._read_put(), self._read_got()
@@ -114,11 +114,11 @@ class Rates:
         self._add(BROKER_GET_NUMS, self._cluster, messages, 0)
 
     def sent_back(self, group: str, topic: str) -> None:
-        """Count a message that a consumer gave back."""
+        """Count a message given back by a consumer."""
         self._add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1, 1)
 
     def forget_topic(self, topic: str) -> Steps:
-        """Forget the counters of a deleted topic; the core's go on."""
+        """Forget the counters of a deleted topic; the core's continue."""
         for name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
             self._items[name].pop(topic, None)
         counts = self._store.core.topic_counts()
@@ -146,7 +146,7 @@ class Rates:
             item.times += times
 
     def _item(self, name: str, key: str) -> _Item | None:
-        """Return a counter, new for a new key; ``None`` if there are too many."""
+        """Return a counter, created for a new key; ``None`` if there are too many."""
         items = self._items[name]
         item = items.get(key)
         if item is None and len(items) < _MAX_ITEMS:
@@ -154,7 +154,7 @@ class Rates:
         return item
 
     def read(self) -> Steps:
-        """Take the core's counters of messages put, after a step for some topics each."""
+        """Read the core's counters of messages put, with a step after every few topics."""
         counts = self._store.core.topic_counts()
         for number, (topic, (messages, size)) in enumerate(counts.items()):
             if number % _STEP == _STEP - 1:
@@ -224,7 +224,7 @@ class Rates:
                     yield
 
     def _sampled_seconds(self) -> Steps:
-        """Take the samples of a minute; every ten seconds."""
+        """Take the samples of a minute, every ten seconds."""
         yield from self._sampled(SAMPLE_SECONDS, _MINUTE_SAMPLES, "minute")
         today = self._today()
         if today != self._day:
@@ -233,28 +233,28 @@ class Rates:
             self.got_morning = (self.got_morning[1], self.got_total)
 
     def _sampled_minutes(self) -> Steps:
-        """Take the samples of an hour; every ten minutes."""
+        """Take the samples of an hour, every ten minutes."""
         yield from self._sampled(600, _HOUR_SAMPLES, "hour")
 
     def _sampled_hours(self) -> Steps:
-        """Take the samples of a day; every hour."""
+        """Take the samples of a day, every hour."""
         yield from self._sampled(3600, _DAY_SAMPLES, "day")
 
     # Reading
 
     def spans(self, name: str, key: str) -> tuple[Span, Span, Span] | None:
-        """Return minute, hour and day of a counter, of what was read; ``None`` if there is none."""
+        """Return a counter's spans of minute, hour and day, as last read; ``None`` if unknown."""
         item = self._items.get(name, {}).get(key)
         if item is None:
             return None
         return _span(item.minute), _span(item.hour), _span(item.day)
 
     def rates(self, name: str) -> Iterator[tuple[str, float]]:
-        """Yield each key of a counter with what it had a second, over the last minute."""
+        """Yield each key of a counter with its rate a second, over the last minute."""
         for key, item in list(self._items[name].items()):
             yield key, _span(item.minute).tps
 
     def tps(self, name: str, key: str) -> float:
-        """Return a counter's rate a second, over the last minute; 0.0 if nothing was counted."""
+        """Return a counter's rate a second, over the last minute; 0.0 if unknown."""
         item = self._items[name].get(key)
         return _span(item.minute).tps if item is not None else 0.0

@@ -1,4 +1,4 @@
-"""Sources of a gateway's figures: the objects that the metrics and the page read."""
+"""Sources of a gateway's figures: objects read by the metrics and the page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["GatewayFigures"]
 
 @dataclass(frozen=True, slots=True)
 class GatewayFigures:
-    """Sources of figures; read in the loop, but for the store."""
+    """Sources of figures; read in the loop, except the store."""
 
     store: MessageStore
     settings: Settings
@@ -33,5 +33,5 @@ class GatewayFigures:
     holds: Holds
     locks: Locks
     rates: Rates
-    sends: ClientSends  # counts requests that the core handles
+    sends: ClientSends  # counts the requests handled by the core
     requests: Counter[int]  # by code, of all others

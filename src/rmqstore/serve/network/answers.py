@@ -1,4 +1,4 @@
-"""Answers of handlers: at once, later, in steps, and to requests that failed.
+"""Answers of handlers: at once, later, in steps, and after failures.
 
 Source: ``remoting/netty/NettyRemotingAbstract.java processRequestCommand``.
 """
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 __all__ = ["AnswerSteps", "Answers", "Handled", "Handler"]
 
 AnswerSteps = Generator[None, None, Answer]
-# None: nothing is answered now; the handler does so later, by Connection.answer. Steps: it may be
-# long, and is built between the requests of other clients; so may a coroutine's result be.
+# None: the handler answers later, by Connection.answer. Steps: the answer may be long, and is built
+# between the requests of other clients; a coroutine may also return them.
 Handled = Answer | AnswerSteps | Coroutine[Any, Any, Answer | AnswerSteps | None] | None
 Handler = Callable[["Connection", Request], Handled]
 
-_DRAIN_SECONDS = 6.0  # a stop waits for answers: as long as one waits for the disk, and a bit
+_DRAIN_SECONDS = 6.0  # limit for answers at a stop: somewhat longer than a wait for the disk
 
 
 class Answers:
-    """Answers that are not given at once; used in the loop."""
+    """Answers that are not immediate; used in the loop."""
 
     def __init__(self, work: Work) -> None:
         self._loop = work.loop
@@ -45,7 +45,7 @@ class Answers:
         *,
         alone: bool = False,
     ) -> None:
-        """Count a request that is answered when a future is done; a stop waits for it.
+        """Count a request answered when a future is done; a stop waits for it.
 
         ``alone``: the connection's next requests are handled after it.
         """
@@ -57,7 +57,7 @@ class Answers:
         """Return the answer to a failed request."""
         if isinstance(error, Refusal):
             return error.answer
-        if isinstance(error, OSError):  # of the disk: the paths are not the client's concern
+        if isinstance(error, OSError):  # of the disk: its paths are not for the client
             self._log.warning("request %s failed: %s", request.code, error)
             return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error.strerror}")
         if not isinstance(error, StoreError):
@@ -65,7 +65,7 @@ class Answers:
         return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     async def drain(self) -> None:
-        """Wait for the answers in progress, and for answers that they lead to."""
+        """Wait for the answers in progress, including answers that they cause."""
         left, until = _DRAIN_SECONDS, self._loop.time() + _DRAIN_SECONDS
         while self._answering and left > 0:
             _, pending = await asyncio.wait(set(self._answering), timeout=left)

@@ -1,8 +1,8 @@
-"""A loop that stays awake for a moment after a request, where the next one follows that soon.
+"""A loop that stays awake for a moment after a request, if the next one usually follows.
 
-A client that sends one message after the other waits for each answer, and the loop for the next
-request: for some 30 us, much of it the cost of putting a processor to sleep and waking it.
-The ``net.core.busy_poll`` of Linux is the same idea, but does nothing for the loopback device.
+A client that sends one message after another waits for each answer, and the loop for the next
+request: some 30 us, much of it for putting a processor to sleep and waking it.
+``net.core.busy_poll`` of Linux is the same idea, but has no effect on the loopback device.
 
 Source: none in 4.9.3, whose requests go from thread to thread.
 """
@@ -15,17 +15,17 @@ from time import perf_counter
 
 __all__ = ["BusyPoll"]
 
-_SECONDS = 50e-6  # how long the loop stays awake: a client's way from an answer to its next request
+_SECONDS = 50e-6  # how long the loop stays awake: a client's time from an answer to a request
 _MAX_WORTH = 16
-_LOSS = 2  # of worth, when nothing arrived: it goes on while two of three tries succeed
-_TRY_EACH = 64  # requests, where it was not worth it
+_LOSS = 2  # of worth, if nothing arrived: polling continues while two of three tries succeed
+_TRY_EACH = 64  # requests, while it does not pay
 
 
 class BusyPoll:
     """Keeps a loop from sleeping after requests, as long as that pays; used in the loop.
 
     Other threads and processes go first at every turn, so only a processor that would sleep is
-    kept busy. On a single processor it does nothing.
+    kept busy. Does nothing on a single processor.
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None:
@@ -38,9 +38,9 @@ class BusyPoll:
         self._last: object = None
 
     def came(self, client: object) -> None:
-        """Note arrivals, and stay awake for the client's next request if that is worth it.
+        """Note arrivals, and stay awake for the client's next request if that pays.
 
-        Another client's does not count: many clients with rare requests come in crowds.
+        Another client's request does not count: many clients with rare requests come in crowds.
         """
         same = client is self._last
         self._last = client

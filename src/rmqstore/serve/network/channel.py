@@ -11,10 +11,10 @@ __all__ = ["Channel"]
 
 
 class Channel(Protocol):
-    """Connection of a client, whose class stands above its tables."""
+    """Connection of a client; its class is above the tables."""
 
     peer: str  # ``ip:port`` of the client
-    origin: str  # charged where no account is
+    origin: str  # address charged without an account
     kept: int  # bytes of requests
     has_tls: bool
     last_used: float  # loop's time of the last complete frame

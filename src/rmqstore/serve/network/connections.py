@@ -24,7 +24,7 @@ __all__ = ["Connections"]
 
 C = TypeVar("C", bound=Channel)
 
-_CLOSE_SECONDS = 1.0  # for clients to take what was written to them
+_CLOSE_SECONDS = 1.0  # for clients to read the last writes
 
 
 class Connections(Generic[C]):
@@ -33,9 +33,9 @@ class Connections(Generic[C]):
     def __init__(self, work: Work, settings: Settings) -> None:
         limits = settings.limits
         self.open: set[C] = set()
-        self.connecting: set[C] = set()  # accepted, and not open yet
-        self.refused = 0  # closed at once: there were too many
-        self.lost: list[Callable[[C], object]] = []  # called for each lost connection
+        self.connecting: set[C] = set()  # accepted, not open yet
+        self.refused = 0  # closed at once, beyond the limit
+        self.lost: list[Callable[[C], object]] = []  # called with each lost connection
         self.unread = Unread(work.loop, work.log, limits.write_buffer)
         self.kept_frames = KeptFrames(work.loop, work.log, self.open, limits.read_buffers)
         self.unanswered = 0  # bytes of requests answered later, and of answers not on the disk
@@ -44,7 +44,7 @@ class Connections(Generic[C]):
         self._loop = work.loop
         self._advertise = settings.advertise
         self._advertised: str | None = None
-        self._gone_bytes = 0  # of clients gone since memory was given back
+        self._gone_bytes = 0  # of clients gone since memory was last given back
 
     @property
     def unanswered_room(self) -> int:
@@ -52,7 +52,7 @@ class Connections(Generic[C]):
         return self._most_unanswered - self.unanswered
 
     def store_host(self, dialled: tuple[str, int]) -> str:
-        """Return ``ip:port`` in records, for a connection to an address of ours."""
+        """Return the ``ip:port`` in records for a connection to one of our addresses."""
         if self._advertised is not None:
             return self._advertised
         host, port = self._advertise or dialled
@@ -89,12 +89,12 @@ class Connections(Generic[C]):
             connection.cease()
 
     def close(self) -> None:
-        """Close the connections, once they have sent what was written."""
+        """Close the connections after their pending writes."""
         for connection in list(self.open):
             connection.close()
 
     async def end(self) -> None:
-        """Wait a moment for the ends of closed connections, and abort the others."""
+        """Wait briefly for closed connections to end, and abort the others."""
         deadline = self._loop.time() + _CLOSE_SECONDS
         while self.open and self._loop.time() < deadline:
             await asyncio.sleep(0.001)
@@ -103,7 +103,7 @@ class Connections(Generic[C]):
 
 
 def _looked_up(name: str, otherwise: str) -> tuple[str, int]:
-    """Return the address and family (4 or 6) of a name; of the other address if it has none."""
+    """Return address and family (4 or 6) of a name; of ``otherwise`` if it has none."""
     try:
         return socket.gethostbyname(name), 4
     except OSError:

@@ -1,4 +1,4 @@
-"""Answers that wait for the disk: one eventfd for all of them, and one sync for a loop's turn.
+"""Answers that wait for the disk: one eventfd for all, and one sync per turn of the loop.
 
 Source: ``store/CommitLog.java GroupCommitService``, for what is waited for.
 """
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DurableAnswers", "LateAnswers", "Outcome"]
 
-# The log is on the disk; not in time; never will be.
+# On the disk; not in time; never.
 Outcome = Literal["durable", "late", "failed"]
 
 
 class DurableAnswers:
-    """Answers that wait for the log to be on the disk; used in the loop."""
+    """Answers waiting until the log is on the disk; used in the loop."""
 
     def __init__(self, store: MessageStore, work: Work, sends: ClientSends) -> None:
         self._store = store
@@ -46,7 +46,7 @@ class DurableAnswers:
         work.closing.append(self.close)
 
     def hold(self, stop: int, callback: Callable[[Outcome], object]) -> None:
-        """Call back once the log is on the disk up to ``stop``, or will not be in time."""
+        """Call back once the log is on the disk up to ``stop``, or too late, or never will be."""
         if self._wakeup is None:
             self._wakeup = self._store.core.log_wakeup()
             self._work.loop.add_reader(self._wakeup.fileno(), self._woken)
@@ -57,7 +57,7 @@ class DurableAnswers:
         self.ask()
 
     def ask(self) -> None:
-        """Have the log forced to the disk at the end of this turn of the loop, once."""
+        """Have the log forced to the disk once, at the end of this turn of the loop."""
         if not self._asked:
             self._asked = True
             self._work.loop.call_soon(self._flush)
@@ -66,7 +66,7 @@ class DurableAnswers:
         self._asked = False
         try:
             self._sends.flush()
-        except Exception as error:  # the store is closed or has failed: the waiting ones learn it
+        except Exception as error:  # closed or failed store: those waiting are told
             self._work.log.warning("the log cannot be forced to the disk: %s", error)
         self._settle()
 
@@ -76,7 +76,7 @@ class DurableAnswers:
             self._settle()
 
     def _settle(self) -> None:
-        """Call back for offsets on the disk; for all once the log cannot be flushed."""
+        """Call back for offsets on the disk, or for all once the log cannot be flushed."""
         if self._heap and not self._settling:
             self._settling = True
             self._work.turns.start(self._settled())
@@ -84,7 +84,7 @@ class DurableAnswers:
     def _settled(self) -> Steps:
         try:
             while self._heap and self._wakeup is not None:
-                # The wanted offset is passed on before the position is read: no flush is missed.
+                # The core gets the wanted offset before the position is read: no flush is missed.
                 reached = self._wakeup.reached(self._heap[0][0])
                 if 0 <= reached < self._heap[0][0]:
                     return
@@ -95,7 +95,6 @@ class DurableAnswers:
             self._settling = False
 
     def _expire(self) -> None:
-        """End the waits that have timed out."""
         self._work.turns.add(self._expired())
 
     def _expired(self) -> Steps:
@@ -115,7 +114,7 @@ class DurableAnswers:
             yield
 
     def close(self) -> None:
-        """Answer the durable ones, and stop."""
+        """Answer those on the disk, and stop."""
         if self._heap:
             self._store.core.flush_log()
             ended(self._settled())
@@ -130,7 +129,7 @@ class DurableAnswers:
 
 
 class LateAnswers:
-    """Answers of a connection that wait for the disk; forgotten once its client is gone."""
+    """A connection's answers that wait for the disk; dropped when its client is gone."""
 
     def __init__(self, connection: Channel, durable: DurableAnswers) -> None:
         self.size = 0  # bytes
@@ -147,7 +146,7 @@ class LateAnswers:
         self._durable.hold(stop, partial(self._write, number))
 
     def forget(self) -> None:
-        """Write none of them, and hold no more; the connection is not kept by what waits."""
+        """Drop all, and hold no more; waits do not keep the connection alive."""
         self._waiting.clear()
         self._count(-self.size)
         del self._connection

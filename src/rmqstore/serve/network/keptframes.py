@@ -1,7 +1,7 @@
 """Bytes of requests: of incomplete frames, and of requests until they are answered.
 
-An owner at its share of incomplete frames is read on with one connection at a time; beyond the
-total the largest owner pays, not the last to come.
+An owner at its share of incomplete frames is read from one connection at a time; beyond the total
+the largest owner pays, not the latest.
 
 Source: none in 4.9.3, which keeps what comes, without a bound.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KeptFrames"]
 
-_OWN = 64 << 10  # bytes of each connection that are in no share
+_OWN = 64 << 10  # bytes of each connection outside of shares
 _TURN_SECONDS = 1.0  # of a silent connection, until its owner's next one is read
 
 
@@ -33,11 +33,11 @@ class _Large:
     def __init__(self, owners: Owners) -> None:
         self.owners = owners
         self.frames = 0
-        self.before = 0  # at the last look
+        self.before = 0  # at the last check
 
 
 class KeptFrames:
-    """Bytes of requests that connections keep; used in the loop."""
+    """Request bytes kept by connections; used in the loop."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class KeptFrames:
         self._look_due = False
 
     def note(self, connection: Channel, kept: int, frames: int) -> None:
-        """Set the bytes that a connection keeps, and those of them in frames not yet handled."""
+        """Set a connection's kept bytes, and its bytes in frames not yet handled."""
         self.taken += kept - connection.kept
         connection.kept = kept
         if frames > _OWN or connection in self._large:
@@ -90,7 +90,7 @@ class KeptFrames:
         self._read_first(owner)
 
     def _wait(self, owner: Hashable, connection: Channel) -> None:
-        """Read a connection in its turn, which may be now."""
+        """Read a connection in its turn, possibly now."""
         over = self._over.setdefault(owner, {})
         if connection not in over:
             over[connection] = None
@@ -117,7 +117,7 @@ class KeptFrames:
             self._read_on(owner, first)
 
     def _look(self) -> None:
-        """Go on to an owner's next connection where the first sends little."""
+        """Advance to an owner's next connection if the first sends little."""
         self._look_due = False
         for owner, over in list(self._over.items()):
             first = next(iter(over))
@@ -132,10 +132,10 @@ class KeptFrames:
             self._loop.call_later(_TURN_SECONDS, self._look)
 
     def _close_largest(self) -> None:
-        """Close connections of the largest owner, the largest first, until it is not too much."""
+        """Close connections of the largest owner, the largest first, down to the limit."""
         while self.taken > self._shares.most:
             found = largest_of_largest((one, one.owner, one.kept) for one in self._connections)
-            if found is None:  # kept for connections that are gone
+            if found is None:  # kept for closed connections
                 return
             most, kept = found
             self._log.warning(

@@ -1,9 +1,8 @@
 """Answers that may be long: short ones are built at once, long ones between other clients.
 
-Whoever asks for many leaves room for others: owners take turns, and an answer that turns out to be
-short does not wait for long ones. Heartbeats and locks of queues, which have to come in time, have
-turns of their own. A connection that waits for a long answer is read no further, so that each has
-one at most.
+Heavy askers leave room for others: owners take turns, and an answer that turns out short does not
+wait for long ones. Heartbeats and queue locks, which must be in time, have turns of their own. A
+connection that waits for a long answer is not read further, so that it has at most one.
 
 Source: none in 4.9.3, where requests have threads.
 """
@@ -29,16 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = ["LongAnswers"]
 
-# Within a minute locks have to be renewed, and within two a client has to be heard of.
+# Locks have to be renewed within a minute, and clients heard of within two.
 _IN_TIME = frozenset(
     (RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 )
-# Done to the end: who unlocks may be about to go, and others wait for the queues.
+# Always completed: an unlocking client may be about to leave, and others wait for the queues.
 _DONE_ANYWAY = frozenset((RequestCode.UNLOCK_BATCH_MQ,))
 
 
 class LongAnswers:
-    """Builds answers step by step; used in the loop."""
+    """Builder of answers in steps; used in the loop."""
 
     def __init__(self, work: Work, unread: Unread, access: Access, answers: Answers) -> None:
         self._work = work
@@ -51,10 +50,10 @@ class LongAnswers:
     def build(
         self, connection: Connection, request: Request, steps: AnswerSteps, version: int
     ) -> None:
-        """Answer at once if that takes little; else when its turn comes.
+        """Answer at once if that takes little, else in turn.
 
-        Of a long body only the first step is taken at once, and a waiting one is not kept parsed.
-        ``version`` is that of the accounts when the request was allowed.
+        Of a long body only the first step is taken at once, and its parsed form is dropped for the
+        wait. ``version`` is that of the accounts when the request was allowed.
         """
         deadline = Deadline(SHARE_SECONDS)
         long = len(request.body) > SHORT_BODY
@@ -76,14 +75,14 @@ class LongAnswers:
             self._unread.when_room(connection, MAX_FRAME, done, begin)
 
     async def built(self, connection: Connection, steps: AnswerSteps) -> Answer:
-        """Return an answer that is built when its turn comes; room for it is reserved already."""
+        """Return an answer built in its turn; room for it is reserved already."""
         begin = partial(self._others.add, connection.owner)
         return await self._work.turns.run(steps, begin)
 
     def _build(
         self, connection: Connection, request: Request, steps: AnswerSteps, version: int
     ) -> Steps:
-        """Build an answer and write it; before each step the asker must still be allowed to."""
+        """Build and write an answer; the asker must still be allowed before each step."""
         access = self._access
         try:
             while connection.is_open or request.code in _DONE_ANYWAY:

@@ -16,9 +16,9 @@ from weakref import WeakSet
 
 __all__ = ["LARGE", "OF_TLS", "give_back_soon"]
 
-LARGE = 1 << 20  # bytes of one client, or of several
-OF_TLS = 256 << 10  # bytes of a client's TLS, at least, which nobody counts: of its longest read
-_SECONDS = 1.0  # until it is done, for all that leave meanwhile
+LARGE = 1 << 20  # bytes, of one client or several
+OF_TLS = 256 << 10  # least bytes of a client's TLS, which are not counted: its longest read
+_SECONDS = 1.0  # delay, to give back once for several clients
 
 _trim: Callable[[int], object] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
 _due: WeakSet[asyncio.AbstractEventLoop] = WeakSet()

@@ -1,4 +1,4 @@
-"""A thread pool that owners share: at most half of it for one, in turns.
+"""Thread pool shared by owners: at most half for one, in turns.
 
 Source: the pools of ``broker/BrokerController.java``, one for each kind of request.
 """
@@ -31,7 +31,7 @@ class OwnerPool:
         self._free = threads
         self._most_of_one = max(1, threads // 2)
         self._running: Counter[str] = Counter()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # the next owner first
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # next owner first
 
     async def run(
         self,
@@ -41,10 +41,10 @@ class OwnerPool:
         check: Callable[[], object] = lambda: None,
         anyway: bool = False,
     ) -> T:
-        """Call a function in a thread, on behalf of a connection, when its owner's turn comes.
+        """Call a function in a thread, for a connection, when its owner's turn comes.
 
         ``check`` is called in the loop just before, and may raise. ``ConnectionResetError`` if the
-        connection is gone by then, except with ``anyway``.
+        connection is gone, unless ``anyway``.
         """
         loop = asyncio.get_running_loop()
         owner = connection.owner
@@ -78,7 +78,7 @@ class OwnerPool:
                         self._waiting[owner] = turns
 
     def _take(self, owner: str, turns: deque[asyncio.Future[None]]) -> bool:
-        """Begin an owner's next call; False if none is wanted any more."""
+        """Begin an owner's next call; False if all were cancelled."""
         while turns:
             turn = turns.popleft()
             if not turn.cancelled():
@@ -94,27 +94,27 @@ class OwnerPool:
 
 
 class Pools:
-    """Threads of a gateway by kind of work; a client must still be allowed when its turn comes."""
+    """Threads of a gateway by kind of work; permission is checked again in a client's turn."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self.lookups = OwnerPool("rmq-serve-lookups", 4)
-        # Changes have many: one writes, the others wait and share its write.
+        # Changes get many threads: one writes, the others wait and share its write.
         self._changes = OwnerPool("rmq-serve-changes", 16)
-        # These look at the queues of all topics first, and hold the interpreter's lock for that.
+        # These first read the queues of all topics, holding the interpreter's lock.
         self._removals = OwnerPool("rmq-serve-removals", 2)
         self._ends = OwnerPool("rmq-serve-ends", 2)
 
     async def change(self, connection: Connection, request: Request, call: Callable[[], T]) -> T:
-        """Change files for a client when its turn comes, if it is there and allowed to by then."""
+        """Change files for a client in its turn, if it is still connected and allowed to."""
         return await self._changes.run(connection, call, check=self._check_of(connection, request))
 
     async def remove(self, connection: Connection, request: Request, call: Callable[[], T]) -> T:
-        """Remove queues for a client, as ``change``; one such call of an owner at a time."""
+        """Remove queues for a client, as ``change``; one call of an owner at a time."""
         return await self._removals.run(connection, call, check=self._check_of(connection, request))
 
     async def end(self, connection: Connection, request: Request, call: Callable[[], T]) -> T:
-        """End a transaction for a producer, connected or gone by its turn."""
+        """End a transaction for a producer in its turn, even if it has disconnected."""
         check = self._check_of(connection, request)
         return await self._ends.run(connection, call, check=check, anyway=True)
 

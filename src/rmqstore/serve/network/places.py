@@ -1,8 +1,8 @@
 """Shares of the connection table by address.
 
-Many honest clients may be behind one address, which may have all places while nobody else wants
-one. A sixteenth of a full table is for the others: for each of them the address with the most
-connections loses its longest silent one.
+Many honest clients may share one address, which may have all places while nobody else wants one. A
+sixteenth of a full table is for the others: each of them makes the address with the most
+connections lose its longest silent one.
 
 Source: none in 4.9.3, whose broker accepts until it has no descriptor left.
 """
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Places"]
 
-_OF_OTHERS = 16  # a part of so many
-_WARN_SECONDS = 60.0  # between warnings of too few file descriptors
+_OF_OTHERS = 16  # the others have one place in this many
+_WARN_SECONDS = 60.0  # between warnings about too few file descriptors
 
 
 class Places:
@@ -38,7 +38,7 @@ class Places:
         connections.lost.append(self.leave)
 
     def has_room(self, descriptor: int, origin: str) -> bool:
-        """Whether an address may have one more connection; another may be closed for it."""
+        """Whether an address may have another connection; another's may be closed for it."""
         taken = len(self._connections.open) + len(self._connections.connecting)
         if taken >= self._most:
             return self._is_given_one(origin, taken)
@@ -60,7 +60,7 @@ class Places:
             return False
         most = max(self._of.values(), key=len)
         left -= taken - len(most)
-        if has >= left:  # as of any table: as many as are free
+        if has >= left:  # as in any table: as many as are free
             return False
         silent = min(most, key=lambda one: one.last_used)
         self._work.log.warning(

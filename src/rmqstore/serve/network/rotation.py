@@ -1,4 +1,4 @@
-"""Jobs of many owners: in rotation by owner, and short jobs before long ones.
+"""Jobs of many owners: in rotation by owner, short jobs before long ones.
 
 Source: none in 4.9.3, where requests have threads.
 """
@@ -16,22 +16,21 @@ __all__ = ["FairQueue", "Rotation"]
 
 T = TypeVar("T")
 
-_FEW_STEPS = 32  # of a short work
-_LONG_MOST = 4  # long works that have begun: their parts are in memory
+_FEW_STEPS = 32  # limit of a short work
+_LONG_MOST = 4  # long works in progress: their parts are in memory
 
 
 class FairQueue(Generic[T]):
-    """Items that wait for a turn: in rotation by owner, then by connection, of that in order."""
+    """Items waiting for a turn: in rotation by owner, then by connection, in order for each."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[Hashable, OrderedDict[Hashable, deque[T]]] = OrderedDict()
 
     def __bool__(self) -> bool:
-        """Whether something waits."""
         return bool(self._of)
 
     def add(self, owners: Owners, item: T) -> None:
-        """Put an item of an owner and its connection behind the others of that connection."""
+        """Append an item to those of its owner and connection."""
         owner, connection = owners
         of_owner = self._of.get(owner)
         if of_owner is None:
@@ -43,7 +42,7 @@ class FairQueue(Generic[T]):
             items.append(item)
 
     def pop(self) -> T:
-        """Take the next one."""
+        """Take the next item."""
         owner, of_owner = self._of.popitem(last=False)
         connection, items = of_owner.popitem(last=False)
         item = items.popleft()
@@ -54,12 +53,12 @@ class FairQueue(Generic[T]):
         return item
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all items."""
         self._of.clear()
 
 
 class _Short:
-    """New works: a step of each owner's in rotation, and of each of an owner's."""
+    """New works: a step for each owner in rotation, and for each of an owner's works."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[Hashable, deque[tuple[Steps, int]]] = OrderedDict()
@@ -68,11 +67,11 @@ class _Short:
         return bool(self._of)
 
     def add(self, owner: Hashable, work: Steps, steps: int = 0) -> None:
-        """Put a work, which has had so many steps, behind the others of its owner."""
+        """Append a work to its owner's, with the number of steps taken."""
         self._of.setdefault(owner, deque()).append((work, steps))
 
     def step(self) -> tuple[Hashable, Steps] | None:
-        """Take a step; return owner and work if it was the last one of a short work."""
+        """Take a step; return owner and work once a short work's steps are used up."""
         owner, works = self._of.popitem(last=False)
         work, steps = works.popleft()
         if works:
@@ -88,18 +87,18 @@ class _Short:
 
 
 class _Long:
-    """Works with many steps: one of an owner at a time, and few of all."""
+    """Works with many steps: one of an owner at a time, and few in all."""
 
     def __init__(self) -> None:
         self._of: dict[Hashable, deque[Steps]] = {}
         self._begun: deque[Hashable] = deque()
-        self._waiting: deque[Hashable] = deque()  # owners, the one that waits longest first
+        self._waiting: deque[Hashable] = deque()  # owners, longest wait first
 
     def __bool__(self) -> bool:
         return bool(self._of)
 
     def add(self, owner: Hashable, work: Steps) -> None:
-        """Put a work behind the others of its owner."""
+        """Append a work to its owner's."""
         works = self._of.get(owner)
         if works is None:
             self._of[owner] = deque((work,))
@@ -108,7 +107,7 @@ class _Long:
             works.append(work)
 
     def step(self) -> None:
-        """Take a step of a work that has begun; its owner's next one waits for other owners."""
+        """Take a step of a work in progress; its owner's next work waits for other owners."""
         while self._waiting and len(self._begun) < _LONG_MOST:
             self._begun.append(self._waiting.popleft())
         owner = self._begun.popleft()
@@ -131,9 +130,9 @@ class _Long:
 
 
 class Rotation:
-    """Works of many owners, which have the share of one work of the loop's turns.
+    """Works of many owners, which together have one work's share of the loop's turns.
 
-    Every other step goes to works with few steps so far. Of long works an owner has one at a time,
+    Every other step is for works with few steps so far. Of long works an owner has one at a time,
     and at most four owners have one, in rotation.
     """
 
@@ -144,7 +143,7 @@ class Rotation:
         self._going = False
 
     def add(self, owner: Hashable, work: Steps, *, long: bool = False) -> None:
-        """Begin with the loop's next turn, or after others."""
+        """Begin in the loop's next turn, or after others."""
         (self._long if long else self._short).add(owner, work)
         self._go_on()
 
@@ -166,5 +165,5 @@ class Rotation:
                     yield
         finally:
             self._going = False
-            if self._short or self._long:  # one has failed: the others go on
+            if self._short or self._long:  # one has failed; continue with the others
                 self._go_on()

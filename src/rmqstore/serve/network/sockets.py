@@ -1,4 +1,4 @@
-"""Addresses, and the sockets that listen on them.
+"""Addresses, and sockets listening on them.
 
 Source: ``remoting/netty/NettyRemotingServer.java``, ``broker/BrokerController.java
 fastRemotingServer``, ``remoting/common/RemotingUtil.java getLocalAddress``.
@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 BACKLOG = 1024
-VIP_DISTANCE = 2  # clients with the VIP channel on send to the port minus two
+VIP_DISTANCE = 2  # clients with the VIP channel on send to the port minus this
 _PORTS_TRIED = 64
 _PORT_MAX = 65535
-_SITE_BITS = 64  # of an address of IPv6: the rest its host may choose, and change
-# Of the documentation range of RFC 5737: what is asked is which of our addresses it would be
-# reached from; connecting a datagram socket sends nothing.
+_SITE_BITS = 64  # of an IPv6 address: the host may choose and change the rest
+# In the documentation range of RFC 5737: only used to ask which of our addresses reaches it;
+# connecting a datagram socket sends nothing.
 _FAR_AWAY = ("192.0.2.1", 9)
 
 
@@ -43,12 +43,12 @@ def address_text(host: str, port: int) -> str:
 
 
 def unmapped(host: str) -> str:
-    """Return the IPv4 form of an address that a socket of IPv6 maps."""
+    """Return the IPv4 form of an IPv4-mapped IPv6 address; others unchanged."""
     return host.removeprefix("::ffff:") if "." in host else host
 
 
 def origin_of(host: str) -> str:
-    """Return whose an address of a client is: all of its /64 where it is one of IPv6."""
+    """Return the origin to charge for a client's address: of IPv6 its whole /64."""
     host = unmapped(host)
     if ":" not in host:
         return host
@@ -56,7 +56,7 @@ def origin_of(host: str) -> str:
 
 
 def split_address(name: str, text: str) -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT`` or ``[v6]:PORT``, else ``ValueError`` with ``name``."""
+    """Parse ``HOST:PORT`` or ``[v6]:PORT``, else ``ValueError`` with ``name``."""
     host, colon, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not (
@@ -73,7 +73,7 @@ def split_address(name: str, text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether an address is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -81,7 +81,7 @@ def is_loopback(host: str) -> bool:
 
 
 def own_address(host: str) -> str:
-    """Return the address that others reach us at, where ``host`` means all of ours."""
+    """Return the address at which others reach us, if ``host`` stands for all of ours."""
     if host not in {"0.0.0.0", "::"}:
         return host
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
@@ -91,9 +91,9 @@ def own_address(host: str) -> str:
 
 
 class VipPortError(OSError):
-    """The port minus two cannot be listened on: clients with the VIP channel on send there.
+    """The port minus two, where clients with the VIP channel on send, cannot be listened on.
 
-    ``error`` is that port's, whose address is its ``filename``; ``port`` is the server's.
+    ``error`` is that port's, with its address as ``filename``; ``port`` is the server's.
     """
 
     def __init__(self, error: OSError, port: int) -> None:
@@ -104,10 +104,10 @@ class VipPortError(OSError):
 
 
 def listen(host: str, port: int, *, vip: bool = True) -> list[socket.socket]:
-    """Return the socket of a port, and that of the port minus two for the VIP channel.
+    """Return the sockets of a port, and of the port minus two for the VIP channel.
 
-    Port 0 takes one with a free neighbour; 1 and 2 have none. ``VipPortError`` if the neighbour is
-    in use, ``OSError`` if the port is or the address is not ours: ``filename`` names it.
+    Port 0 takes a port with a free neighbour; 1 and 2 have none. ``VipPortError`` if the neighbour
+    is in use, ``OSError`` if the port is or the address is not ours, with it as ``filename``.
     """
     for attempt in range(_PORTS_TRIED):
         main = bind(host, port)
@@ -125,14 +125,14 @@ def listen(host: str, port: int, *, vip: bool = True) -> list[socket.socket]:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens and does not block."""
+    """Return a listening, non-blocking socket."""
     shown = address_text(host, port)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError) as error:
         reason = f"the name has no address ({getattr(error, 'strerror', None) or error})"
         raise OSError(errno.EADDRNOTAVAIL, reason, shown) from None
-    # Clients split an address at the first colon: IPv4 where a name means both.
+    # Clients split an address at the first colon: IPv4 first if a name has both.
     found.sort(key=lambda one: one[0] != socket.AF_INET)
     family, _, _, _, where = found[0]
     try:

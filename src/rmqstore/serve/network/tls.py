@@ -1,4 +1,4 @@
-"""TLS and plain connections on one port: the first byte tells which it is.
+"""TLS and plain connections on one port, told apart by the first byte.
 
 Source: ``remoting/netty/NettyRemotingServer.java HandshakeHandler``.
 """
@@ -11,9 +11,9 @@ import socket
 __all__ = ["Handshakes", "begins_with_tls", "write_in_parts"]
 
 _PART = 64 << 10  # bytes
-_HANDSHAKE = b"\x16"  # ContentType of TLS; a frame begins with 0, or 1 if it is of 16 MiB
-_RECORD_HEAD = 5  # bytes: type, version, length of what follows
-_TURNS = 3  # of the loop, until what a client has sent before its handshake began is answered
+_HANDSHAKE = b"\x16"  # ContentType of TLS; a frame begins with 0, or 1 for 16 MiB
+_RECORD_HEAD = 5  # bytes: type, version, length of the rest
+_TURNS = 3  # of the loop, until data sent before the client's handshake began is answered
 
 
 async def begins_with_tls(
@@ -21,10 +21,10 @@ async def begins_with_tls(
 ) -> bool:
     """Whether a client begins with a TLS handshake, by its first byte; nothing is consumed.
 
-    Waits for the whole first record, lest the client choose when the handshake, with our signature,
-    goes on. ``TimeoutError`` after ``seconds``, ``OSError`` if the client is gone.
+    Waits for the whole first record, or the client could choose when the handshake, with our
+    signature, continues. ``TimeoutError`` after ``seconds``, ``OSError`` if the client is gone.
     """
-    async with asyncio.timeout(seconds):  # wait_for may forget that it is cancelled
+    async with asyncio.timeout(seconds):  # wait_for may lose a cancellation
         first = await _peeked(loop, accepted, 1)
         if first != _HANDSHAKE:
             return False
@@ -35,7 +35,7 @@ async def begins_with_tls(
 
 
 async def _peeked(loop: asyncio.AbstractEventLoop, accepted: socket.socket, count: int) -> bytes:
-    """Return the first bytes that a client has sent, and leave them there; fewer at its end."""
+    """Return the first bytes a client has sent without consuming them; fewer at its end."""
     readable: asyncio.Future[None] = loop.create_future()
 
     def ready() -> None:
@@ -52,25 +52,25 @@ async def _peeked(loop: asyncio.AbstractEventLoop, accepted: socket.socket, coun
 
 
 class Handshakes:
-    """Begins handshakes one by one, in the order that clients came; used in the loop.
+    """Begins handshakes one by one, in order of arrival; used in the loop.
 
-    Each takes a millisecond of the loop, and thousands may come at a time.
+    Each takes a millisecond of the loop, and thousands may arrive at once.
     """
 
     def __init__(self) -> None:
         self._one = asyncio.Lock()
 
     async def turn(self) -> None:
-        """Wait until the handshake before is answered."""
+        """Wait until the previous handshake is answered."""
         async with self._one:
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
 
 
 def write_in_parts(transport: asyncio.Transport, data: bytes) -> None:
-    """Write to a TLS transport in parts: its count of untaken bytes then lacks one part at most.
+    """Write to a TLS transport in parts, so that its count of untaken bytes lacks one part at most.
 
-    Bytes that it has encrypted are in the buffer of another transport.
+    Bytes already encrypted are in another transport's buffer.
     """
     if len(data) <= _PART:
         transport.write(data)

@@ -1,9 +1,9 @@
 """Long work of the loop: a few milliseconds of it, then the requests of clients.
 
-Work that grows with what clients have made, as the pulls that a message wakes or an answer with
-each queue of a topic, is a generator, which yields where it may be interrupted: after a fraction
-of a millisecond at most. All of them together have one budget for a turn of the loop, and share it
-in rotation; in between come the sockets of all clients.
+Work that grows with clients' data, such as the pulls that a message wakes or an answer with each
+queue of a topic, is a generator that yields at least every fraction of a millisecond. All works
+together have one budget per turn of the loop, shared in rotation; in between come the sockets of
+all clients.
 
 Source: none in 4.9.3, where requests have threads.
 """
@@ -21,9 +21,9 @@ from rmqstore.base.warn import Log
 
 __all__ = ["SHARE_SECONDS", "Deadline", "Steps", "Turns", "ended"]
 
-_TURN_SECONDS = 0.002  # of all work together, in a turn of the loop
+_TURN_SECONDS = 0.002  # of all works together, per turn of the loop
 # Of one work, until the next one has its share; of a client's received requests, until the rest
-# becomes such work.
+# becomes a work.
 SHARE_SECONDS = 0.0005
 
 Steps = Generator[None, None, None]
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Deadline:
-    """A stretch of the loop's time, which begins now."""
+    """A span of the loop's time, beginning now."""
 
     __slots__ = ("_began", "_seconds")
 
@@ -68,22 +68,21 @@ class Turns:
         self._log = log  # for work that fails
         self._works: deque[Steps] = deque()
         self._going = False  # in a turn, or one is due
-        self._spent = 0.0  # seconds of this turn of the loop, by requests as they came
+        self._spent = 0.0  # seconds of this turn of the loop, for requests on arrival
         self.closed = False  # nothing more is done
-        self.requests = Lane(self)  # the rest of requests that a connection has sent at once
-        self.singles = Lane(self)  # of one connection or message each, possibly hundreds at once
+        self.requests = Lane(self)  # the rest of requests sent together by a connection
+        self.singles = Lane(self)  # each for one connection or message, possibly hundreds at once
 
     def __len__(self) -> int:
-        """Return the number of unfinished works."""
         return len(self._works)
 
     @property
     def is_over(self) -> bool:
-        """Whether requests have used up the budget of this turn of the loop."""
+        """Whether requests have used up this turn's budget."""
         return self._spent >= _TURN_SECONDS
 
     def spend(self, seconds: float) -> None:
-        """Charge this turn of the loop with seconds of requests or of a work."""
+        """Charge seconds of requests or of a work to this turn of the loop."""
         if not self._spent:
             self._loop.call_soon(self._begin)
         self._spent += seconds
@@ -92,9 +91,9 @@ class Turns:
         self._spent = 0.0
 
     def start(self, work: Steps) -> None:
-        """Begin at once where nothing else waits, or ahead of all; the rest follows in rotation.
+        """Begin at once if nothing else waits, or ahead of all; the rest follows in rotation.
 
-        For work that begins once a turn at most: each begins with the whole budget.
+        REQUIRES: begun once a turn at most, as each begins with the whole budget.
         """
         self._works.appendleft(work)
         if not self._going:
@@ -102,12 +101,12 @@ class Turns:
             self._turn()
 
     def begin(self, work: Steps) -> None:
-        """Do a share at once if this turn of the loop has time left, the rest in ``singles``."""
+        """Do a share at once if this turn has time left, the rest in ``singles``."""
         if not self._is_done_at_once(work):
             self.singles.add(work)
 
     def _begin_own(self, work: Steps) -> None:
-        """Begin as :meth:`begin`; the rest has a share of its own."""
+        """Begin as :meth:`begin`; the rest has its own share."""
         if not self._is_done_at_once(work):
             self.add(work)
 
@@ -126,7 +125,7 @@ class Turns:
     async def run(
         self, work: Generator[None, None, T], begin: Callable[[Steps], object] | None = None
     ) -> T:
-        """Return the result of a work, which is begun at once, or by a function."""
+        """Return the result of a work, begun at once or by a function."""
         done: Future[T] = self._loop.create_future()
 
         def steps() -> Steps:
@@ -139,13 +138,13 @@ class Turns:
                 if not done.done():
                     done.set_result(result)
             finally:
-                done.cancel()  # where it was not done to the end
+                done.cancel()  # if the work was closed early
 
         (begin or self._begin_own)(steps())
         return await done
 
     def add(self, work: Steps) -> None:
-        """Begin with the loop's next turn."""
+        """Begin in the loop's next turn."""
         if self.closed:
             work.close()
             return
@@ -172,23 +171,23 @@ class Turns:
                 except Exception as error:
                     self._log.exception("work of the loop failed", error=error)
                     now = perf_counter()
-        finally:  # also after a SystemExit, from which the loop goes on
+        finally:  # even after a SystemExit, from which the loop may resume
             self._going = bool(works) and not self.closed
             if self._going:
                 self._loop.call_soon(self._turn)
 
     def close(self) -> None:
-        """Do nothing more."""
+        """Close all work, and accept no more."""
         self.closed = True
         while self._works:
             self._works.popleft().close()
 
 
 class Lane:
-    """Works of one kind, which share one share: a step each in rotation.
+    """Works of one kind with one common share: a step each in rotation.
 
-    Every other step is of a work expected to be short, if there is one: it does not wait for many
-    long ones before it.
+    Every other step is for a work expected to be short, if any: it does not wait for many long ones
+    before it.
     """
 
     def __init__(self, turns: Turns) -> None:
@@ -198,7 +197,7 @@ class Lane:
         self._going = False
 
     def add(self, work: Steps, *, short: bool = False) -> None:
-        """Begin with the loop's next turn, or after the others."""
+        """Begin in the loop's next turn, or after the others."""
         (self._short if short else self._works).append(work)
         if not self._going:
             self._going = True
@@ -219,6 +218,6 @@ class Lane:
             if self._turns.closed:
                 for work in (*self._short, *self._works):
                     work.close()
-            elif self._short or self._works:  # one has failed: the others go on
+            elif self._short or self._works:  # one has failed; continue with the others
                 self._going = True
                 self._turns.add(self._steps())

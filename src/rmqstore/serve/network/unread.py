@@ -1,7 +1,7 @@
-"""Bytes that clients have not taken: one count of all, of which each owner has a share.
+"""Bytes that clients have not taken: one count of all, shared among owners.
 
-The first bytes of a connection are not counted: the transport tells of more. What a look-up or a
-long answer may have is counted from before it is read until it is written.
+A connection's first bytes are not counted: the transport reports only more. Room for a look-up or
+a long answer is counted from before it is read until it is written.
 
 Source: none in 4.9.3, whose channels keep what is written to them, without a bound.
 """
@@ -23,16 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Unread"]
 
-_BUFFERS = 16  # as many write buffers as all clients have
+_BUFFERS = 16  # write buffers that all clients have together
 _OWN = 64 << 10
-_CLOSED_ABOVE = 2  # times as much: then the largest owner pays
-_LOOK_SECONDS = 0.05  # until it is looked again who has taken something
-_SOON_SECONDS = 0.002  # the same, where somebody has
+_CLOSED_ABOVE = 2  # times the limit: then the largest owner pays
+_LOOK_SECONDS = 0.05  # until the next check of what clients have taken
+_SOON_SECONDS = 0.002  # the same, after some was taken
 
 
 class _Count:
-    """The count of one connection."""
-
     __slots__ = ("owners", "reserved", "written")
 
     def __init__(self, owners: Owners) -> None:
@@ -42,7 +40,7 @@ class _Count:
 
 
 class _Waiting:
-    """Something that begins once there is room for its answer."""
+    """A start that waits for room for its answer."""
 
     __slots__ = ("begin", "connection", "size")
 
@@ -59,25 +57,25 @@ class Unread:
         # Bytes of each connection that are always allowed, and not counted.
         self.own = min(_OWN, write_buffer)
         self.most = _BUFFERS * write_buffer  # bytes of all connections
-        self.taken = 0  # of them, with reserved ones
-        self._most_of_one = write_buffer  # bytes; the answer that reaches them may exceed them
+        self.taken = 0  # bytes of all connections, including reserved ones
+        self._most_of_one = write_buffer  # bytes; the answer that reaches the limit may exceed it
         self._loop = loop
         self._log = log
         self._shares = Shares(self.most)
         self._of: dict[Channel, _Count] = {}
         self._reserved = 0
         self._waiting: dict[_Waiting, None] = {}
-        self._look_at: float | None = None  # when it is looked next, if anything waits
+        self._look_at: float | None = None  # time of the next check, if anything waits
 
     def of(self, connection: Channel) -> int:
-        """Bytes of a connection, with those that are reserved."""
+        """Bytes of a connection, including reserved ones."""
         one = self._of.get(connection)
         return 0 if one is None else one.written + one.reserved
 
     def has_room(self, connection: Channel, size: int) -> bool:
-        """Whether a connection may be sent so much.
+        """Whether so many bytes may be sent to a connection.
 
-        With nothing of its own it may, if its owner has nothing either or stays within the bound of
+        If it has none pending, they may if its owner has none either or stays within the bound of
         all.
         """
         if not self.taken:
@@ -95,12 +93,12 @@ class Unread:
         return not own and (not others or others + size <= self.most)
 
     def fits(self, connection: Channel, size: int) -> bool:
-        """Whether an answer may be written, for which room may be reserved."""
+        """Whether an answer may be written; room for it may be reserved."""
         one = self._of.get(connection)
         return (one is not None and size <= one.reserved) or self.has_room(connection, size)
 
     def note(self, connection: Channel, written: int) -> bool:
-        """Count what is written to a connection and not taken; return whether it is too much."""
+        """Count a connection's written, untaken bytes; return whether they are too many."""
         one = self._of.get(connection)
         if one is None:
             if not written:
@@ -117,17 +115,17 @@ class Unread:
         )
 
     def forget(self, connection: Channel) -> int:
-        """Count nothing more of a connection that is gone; return how much it had."""
+        """Drop the count of a closed connection; return its written bytes."""
         one = self._of.get(connection)
         if one is None:
             return 0
         gone = one.written
         one.written = 0
-        self._count(connection, one, -gone)  # what is reserved is given back by whoever reads it
+        self._count(connection, one, -gone)  # reserved bytes are given back by their reader
         return gone
 
     def measure(self) -> None:
-        """Count anew what clients have taken since they were last written to."""
+        """Recount what clients have taken since they were last written to."""
         for connection in list(self._of):
             if connection.is_open:
                 self.note(connection, connection.unwritten)
@@ -144,12 +142,12 @@ class Unread:
             self._of.pop(connection, None)
 
     def _close_largest(self) -> None:
-        """Close connections of the largest owner, the largest first, until it is not too much."""
+        """Close connections of the largest owner, the largest first, down to the limit."""
         while self.taken - self._reserved > _CLOSED_ABOVE * self.most:
             found = largest_of_largest(
                 (connection, one.owners[0], one.written) for connection, one in self._of.items()
             )
-            assert found is not None  # what is written is somebody's
+            assert found is not None  # written bytes belong to a connection
             most, written = found
             self._log.warning(
                 "%s: closed: clients have not read %d bytes, %d of them it",
@@ -167,9 +165,9 @@ class Unread:
         done: asyncio.Future[None],
         begin: Callable[[], object],
     ) -> None:
-        """Begin once a connection may be sent so much, which is counted until a future is done.
+        """Begin once so many bytes may be sent, which are counted until a future is done.
 
-        It begins as well if the connection is gone meanwhile.
+        Also begins if the connection is gone meanwhile.
         """
 
         def reserved() -> None:
@@ -180,9 +178,9 @@ class Unread:
 
     @asynccontextmanager
     async def room(self, connection: Channel, size: int) -> AsyncIterator[None]:
-        """Wait until a connection may be sent so much, and count it for the ``with`` block.
+        """Wait until so many bytes may be sent, and count them for the ``with`` block.
 
-        ``ConnectionResetError`` if it is gone.
+        ``ConnectionResetError`` if the connection is gone.
         """
         begun: asyncio.Future[None] = self._loop.create_future()
         waiting = _Waiting(connection, size, partial(_end, begun))
@@ -193,13 +191,13 @@ class Unread:
                 raise ConnectionResetError(f"{connection.peer} is gone")
             yield
         finally:
-            if waiting in self._waiting:  # nobody wants it any more
+            if waiting in self._waiting:  # cancelled
                 del self._waiting[waiting]
             else:
                 self._reserve(connection, -size)
 
     async def reserve(self, connection: Channel, size: int) -> None:
-        """Wait as ``room`` does, and count it until the task that answers is done."""
+        """Wait as ``room``, and count the bytes until the current task is done."""
         task = asyncio.current_task()
         assert task is not None
         done: asyncio.Future[None] = self._loop.create_future()
@@ -237,8 +235,8 @@ class Unread:
             self._loop.call_at(at, self._look, at)
 
     def _look(self, at: float) -> None:
-        """Begin what there is room for, in the order in which it was asked for."""
-        if at != self._look_at:  # it was looked earlier
+        """Begin what has room, in the order of the requests."""
+        if at != self._look_at:  # an earlier check took place
             return
         self._look_at = None
         self.measure()
@@ -252,6 +250,6 @@ class Unread:
 
 
 def _end(future: asyncio.Future[None]) -> None:
-    """End a wait that may be cancelled already."""
+    """End a wait unless it was cancelled."""
     if not future.done():
         future.set_result(None)

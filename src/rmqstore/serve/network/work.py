@@ -44,12 +44,12 @@ class Work:
         self._timers.append(self.loop.call_later(seconds, run))
 
     def stop_timers(self) -> None:
-        """Call nothing periodically any more."""
+        """Stop the periodic calls."""
         for timer in self._timers:
             timer.cancel()
 
     def close_parts(self) -> None:
-        """Close the parts of the gateway that have asked for it."""
+        """Call back the parts registered in ``closing``."""
         for callback in self.closing:
             try:
                 callback()

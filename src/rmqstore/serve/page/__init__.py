@@ -1,6 +1,6 @@
-"""The page for people: its files, and the figures that it asks for.
+"""The page for people: its files, and the figures that it requests.
 
-There is no such thing in 4.9.3; rocketmq-dashboard is the nearest.
+There is none in 4.9.3; rocketmq-dashboard is the nearest.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def resources(sources: GatewayFigures, server: HttpServer) -> dict[str, Resource
 
 
 def _found(look: Callable[..., dict[str, Any] | None], store: MessageStore, name: str) -> Reply:
-    """Return what a look at a topic finds; all of it may be megabytes, which take their time."""
+    """Look up a topic and encode the result, possibly megabytes, in the calling thread."""
     found = look(store, name)
     return _json(found) if found is not None else _json({"error": "no such topic"}, 404)
 

@@ -27,11 +27,11 @@ __all__ = ["overview", "topic_figures"]
 _RETRY, _DEAD = paths.retry_topic(""), paths.dead_letter_topic("")
 _ROWS = 500  # topics, and groups
 _MESSAGES = 20
-_QUEUES = 256  # of a topic that are read
+_QUEUES = 256  # of a topic, read at most
 _TEXT = 2000  # characters of a body or a property
 _PROPERTIES = 50
-_START = 4 * _TEXT  # bytes of a body that are decoded for those characters
-_FRAMES = 1000  # of compressed bytes in which they are looked for
+_START = 4 * _TEXT  # bytes of a body decoded for those characters
+_FRAMES = 1000  # limit of compression frames read for them
 _COMPRESSED = 1  # MessageSysFlag.COMPRESSED_FLAG
 
 
@@ -46,7 +46,7 @@ def overview(
     topics, bounds = store.topics, bounds_by_topic(store.core)
     ends = {topic: sum(stop for _, stop in of_topic) for topic, of_topic in bounds.items()}
     system = {name for name in topics if name.startswith(_RETRY) or is_built_in(name)}
-    # Topics of users come first, and of these the busiest: by all messages ever put to them.
+    # Topics of users come first, the busiest of them at the top: by all messages ever put to them.
     names = sorted(
         topics,
         key=lambda name: (name in system, name.startswith(_DEAD), -ends.get(name, 0), name),
@@ -123,18 +123,18 @@ def _groups(
 
 
 def topic_figures(store: MessageStore, name: str) -> dict[str, Any] | None:
-    """Return the queues of a topic and its newest messages; None without such a topic."""
+    """Return a topic's queues and its newest messages; None if there is no such topic."""
     topic = store.topics.get(name)
     if topic is None:
         return None
     queues = [topic[queue_id] for queue_id in sorted(topic)[:_QUEUES]]
-    # The newest of each queue; of these the newest, and the one before it of that queue, and so on.
+    # The newest of each queue; repeatedly the newest of these, replaced by the one before it.
     heap: list[tuple[int, int, int, Message]] = []
 
     def push(at: int, offset: int) -> None:
         try:
             message = queues[at][offset]
-        except (LookupError, StoreError):  # before the first, or gone, or damaged
+        except (LookupError, StoreError):  # before the first, removed, or damaged
             return
         heapq.heappush(heap, (-message.physical_offset, at, offset, message))
 
@@ -160,7 +160,7 @@ def topic_figures(store: MessageStore, name: str) -> dict[str, Any] | None:
 
 
 def _shown(message: Message) -> dict[str, Any]:
-    """Return the shown part of a message: text that is cut, never a whole body."""
+    """Return the shown part of a message: cut text, never a whole body."""
     raw = message.raw_body
     size = len(raw)
     mark = ""

@@ -1,4 +1,4 @@
-"""Plain sends, which the core takes from their frames to the log: topics eligible for it.
+"""Plain sends, which the core takes from their frames to the log: their eligible topics.
 
 Source: ``broker/processor/AbstractSendMessageProcessor.java msgCheck``,
 ``common/topic/TopicValidator.java isNotAllowedSendTopic``.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["client_queues", "client_sends"]
 
 _WRITE = 2  # PermName.PERM_WRITE
-# Names to which clients may not send, or whose messages are not plain.
+# Names closed to clients, or whose messages are not plain.
 _NOT_PLAIN = frozenset({
     SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, MAX_TIME_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
     "TBW102",
@@ -31,7 +31,7 @@ _NOT_PLAIN = frozenset({
 
 
 def client_queues(entry: TopicConfig | None) -> int:
-    """Return the number of queues for plain messages of clients, 0 if the topic is not eligible."""
+    """Return the number of queues for clients' plain messages, 0 if the topic is not eligible."""
     if (
         entry is None
         or not entry.perm & _WRITE
@@ -48,7 +48,7 @@ def client_queues(entry: TopicConfig | None) -> int:
 def client_sends(
     store: MessageStore, settings: Settings, new_topics: NewTopics, work: Work
 ) -> ClientSends:
-    """Return the state shared by the core's sends, which follows the topics of the store."""
+    """Return the state shared by the core's sends, which follows the store's topics."""
     registry = store.registry
     sends = ClientSends(store.core, settings.cluster, settings.region)
     sends.offsets = store.progress.table
@@ -58,7 +58,7 @@ def client_sends(
     def changed(name: str, _entry: TopicConfig | None = None) -> None:
         if not paths.is_topic_name(name) or new_topics.is_awaited(name):
             return  # parked requests are stored first
-        with changing:  # read within it: the last one to set it has read the newest
+        with changing:  # read within it, so that the last to set it has read the newest
             if not store.closed:
                 sends.set_topic(name, client_queues(registry.get(name)))
 

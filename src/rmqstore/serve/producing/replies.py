@@ -1,4 +1,4 @@
-"""Replies: pushed to the waiting client, and stored as a broker stores them.
+"""Replies: pushed to the waiting client, and stored as by a broker.
 
 Source: ``broker/processor/ReplyMessageProcessor.java``,
 ``broker/client/net/Broker2Client.java callClient``.
@@ -35,12 +35,12 @@ __all__ = ["Replies"]
 _PUSH_SECONDS = 10.0  # Broker2Client.callClient
 _MAX_PUSHED_BYTES = 64 << 20
 _MIN_PUSHED = _MAX_PUSHED_BYTES // 10_000  # of one; replyThreadPoolQueueCapacity of them
-# MessageSysFlag.COMPRESSED_FLAG and its type. A broker leaves it out: such a body is unreadable.
+# MessageSysFlag.COMPRESSED_FLAG and its type. A broker drops it, and the body is unreadable.
 _COMPRESSED = 0x701
 
 
 class Replies:
-    """Replies, of which those pushed and not confirmed are bounded."""
+    """Replies; those pushed and not confirmed are bounded."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Replies:
         self._access = access
         self._clients = clients
         self._sends = sends
-        # Bytes of the bodies of pushed ones; a small one counts for more.
+        # Bytes of the bodies of pushed replies; a small one counts for more.
         self.shares = Shares(_MAX_PUSHED_BYTES)
 
     def handlers(self) -> dict[int, Handler]:
@@ -73,16 +73,16 @@ class Replies:
         return self.shares.has_room(connection.owners, max(len(body), _MIN_PUSHED))
 
     def take(self, connection: Connection, body: bytes) -> Callable[[], None]:
-        """Count a reply about to be pushed; return the call that ends it."""
+        """Count a reply about to be pushed; return the call that ends the count."""
         owners, size = connection.owners, max(len(body), _MIN_PUSHED)
         self.shares.take(owners, size)
         return partial(self.shares.give, owners, size)
 
     def reply(self, connection: Connection, request: Request) -> Handled:
-        """Answer SEND_REPLY_MESSAGE: the result of the push, and the place of the stored reply.
+        """Answer SEND_REPLY_MESSAGE: the push's result, and the offset of the stored reply.
 
-        It is stored whether or not there is a client to push it to, and answered as well if it
-        cannot be stored.
+        It is stored whether or not a client is there to receive it, and answered even if it cannot
+        be stored.
         """
         fields = {"MSG_REGION": self._settings.region, "TRACE_ON": "true"}
         try:
@@ -98,7 +98,7 @@ class Replies:
             answer = error.answer if isinstance(error, Refusal) else refusal_of(error)
             answer.fields = fields
             return answer
-        give = self.take(connection, request.body)  # before those that came with it
+        give = self.take(connection, request.body)  # before those received together with it
         return self._pushed_and_stored(connection, sent, asked_queue, fields, give=give)
 
     async def _pushed_and_stored(
@@ -110,21 +110,21 @@ class Replies:
         *,
         give: Callable[[], None],
     ) -> Answer:
-        """Push a reply and store it; return the answer to it."""
+        """Push a reply and store it; return the answer to its sender."""
         version = self._access.version
         try:
             refused = await self._push(connection, sent, asked_queue)
         finally:
             give()
         sent.properties = properties_of(sent.request)
-        self._access.ask_again(connection, sent.request, version)  # it took up to 10 s
+        self._access.ask_again(connection, sent.request, version)  # the push took up to 10 s
         if refused is None:
             fields |= {"msgId": "0", "queueId": str(sent.queue_id), "queueOffset": "0"}
         try:
             done = await self._put(connection, sent)
         except PutError as error:
             self._log.warning("a reply to %s is not stored: %s", sent.topic, error)
-            done = error.result  # it is in the log if only the disk was too slow
+            done = error.result  # stored after all, if only the disk was too slow
         if done is not None:
             fields |= {
                 "msgId": done.msg_id,
@@ -135,9 +135,9 @@ class Replies:
         return Answer(code, refused, fields)
 
     async def _push(self, connection: Connection, sent: Sent, asked_queue: int) -> str | None:
-        """Push a reply to the waiting client; return the reason if that failed.
+        """Push a reply to the waiting client; return the reason of a failure.
 
-        Its properties are not kept meanwhile: parsed they take many times as much as is counted.
+        Its properties are dropped for the wait: parsed they take many times the counted bytes.
         """
         client_id = sent.properties.get("REPLY_TO_CLIENT")
         if client_id is None:
@@ -185,7 +185,7 @@ class Replies:
         }
 
     async def _put(self, connection: Connection, sent: Sent) -> PutResult:
-        """Store a reply with its own properties alone."""
+        """Store a reply with only its own properties."""
         core = self._store.core
         wait = core.config.flush_disk_type == "SYNC_FLUSH" and sent.waits
         return await (put_durable if wait else put_at_once)(

@@ -1,6 +1,6 @@
-"""Messages that a consumer gives back: retried later, or dead letters.
+"""Messages given back by a consumer: retried later, or dead letters.
 
-The group of the first one is made as for its consumers, and the topics as for a producer's sends.
+A missing group is made as for its consumers, and missing topics as for a producer's sends.
 
 Source: ``broker/processor/SendMessageProcessor.java asyncConsumerSendMsgBack``.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GiveBack"]
 
-_V3_4_9 = 121  # MQVersion: from it on the request's maxReconsumeTimes counts
+_V3_4_9 = 121  # MQVersion: the first whose maxReconsumeTimes counts
 _WRITE = 2  # PermName.PERM_WRITE
 _UNIT_SUB = 2  # TopicSysFlag: hasUnitSub
 
@@ -60,7 +60,7 @@ class GiveBack:
         self._log = work.log
         self._new_topics = new_topics
         self._new_groups = new_groups
-        self._sent_back = sent_back  # counts a message of a group and topic
+        self._sent_back = sent_back  # counts a message by group and topic
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -86,7 +86,7 @@ class GiveBack:
                 faq=True,
             )
         if group is not None and group.retry_queue_nums <= 0:
-            return Answer()  # nobody tries it again, as with a broker
+            return Answer()  # not retried, as with a broker
         retry_topic = paths.retry_topic(name)
         entry = store.registry.get(retry_topic)
         if entry is not None and not entry.perm & _WRITE:
@@ -127,7 +127,7 @@ class GiveBack:
         return Answer()
 
     def _refusal(self, error: PutError) -> Refusal:
-        """Return the refusal of a message that is not stored: the status' name, as of a broker."""
+        """Return the refusal of a message that is not stored: the status' name, as a broker's."""
         status = error.status if error.status is not None else PutStatus.UNKNOWN_ERROR
         if status is PutStatus.UNKNOWN_ERROR:
             self._log.warning("a message that was given back is not stored: %s", error)

@@ -43,9 +43,9 @@ __all__ = ["Transactions", "check_body"]
 
 _COMMIT = 8  # MessageSysFlag: TRANSACTION_COMMIT_TYPE
 _ROLLBACK = 12
-_MAX_ASKED = 64  # that wait for the loop
-_TRIES = 3  # connections of a group that are tried until one is writable
-_PRODUCERS_STEP = 64  # that are looked at between two steps
+_MAX_ASKED = 64  # checks waiting for the loop
+_TRIES = 3  # connections of a group tried before giving up on a writable one
+_PRODUCERS_STEP = 64  # producers examined between two steps
 _STOP_SECONDS = 0.5
 _ILLEGAL = (
     "The message is illegal, maybe msg body or properties length not matched. "
@@ -66,7 +66,7 @@ _REMARKS = {
 
 
 class Transactions:
-    """Ends transactions, and asks producers about open ones."""
+    """Ends of transactions, and checks with producers of open ones."""
 
     def __init__(
         self, store: MessageStore, work: Work, access: Access, pools: Pools, clients: Clients
@@ -110,14 +110,14 @@ class Transactions:
     def _end(
         self, connection: Connection, request: Request, half: Message, *, commit: bool
     ) -> Handled:
-        """End a transaction; a second time nothing happens.
+        """End a transaction; a second end does nothing.
 
-        In this thread, where nothing has to be searched for, no topic to be made, and no other
-        thread ends one.
+        In this thread if nothing has to be searched for, no topic to be made, and no other thread
+        is ending one.
         """
         core, transactions = self._store.core, self._store.transactions
         queue_id, offset = half.queue_id, half.queue_offset
-        # Two messages without a key may be equal and no copies of each other.
+        # Two messages without a key may be equal without being copies.
         key = None if half.uniq_key is None else copy_key(half, half.properties)
         end = partial(self._end_half, queue_id, offset, key, commit)
         written = (OP_TOPIC, topic_of_message(half)) if commit else (OP_TOPIC,)
@@ -182,8 +182,8 @@ class Transactions:
     def _producer(self, group: str, half: Message) -> Generator[None, None, Connection | None]:
         """Return a writable connection of the group, the next in turn.
 
-        With accounts it may write to the topic: anybody can join the group, and the check carries
-        the message.
+        With accounts, it must be allowed to write to the topic: anybody can join the group, and the
+        check carries the message.
         """
         clients = self._clients.producers(group)
         resource = topic_resource(topic_of_message(half), written=True)
@@ -204,7 +204,7 @@ class Transactions:
 
 
 def check_body(half: Message) -> bytes:
-    """Return the record in a check: with the real topic and queue, and without waiting."""
+    """Return the record for a check: with the real topic and queue, and without waiting."""
     properties = half.properties
     properties["WAIT"] = "false"
     return real_record(half, real_place(properties), properties)

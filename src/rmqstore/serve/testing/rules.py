@@ -1,6 +1,6 @@
 """Faults of requests, set by a test: errors, delays, silence.
 
-There is no such thing in RocketMQ; the names of codes are ``RequestCode``'s and ``ResponseCode``'s.
+RocketMQ has nothing of the kind; codes are named as in ``RequestCode`` and ``ResponseCode``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["RequestRules"]
 class RequestRules:
     """Rules of a gateway under test; used only in its loop.
 
-    A request meets the oldest rule for its code that is not used up; an error or a drop comes after
+    The oldest rule for a request's code that is not used up applies; an error or a drop follows
     the delay.
     """
 
@@ -33,7 +33,7 @@ class RequestRules:
         self._hot_sends = shared.hot_sends
 
     def _changed(self) -> None:
-        """Send all through the handlers while there is a rule: the core knows of none."""
+        """Pass all requests to the handlers while there is a rule: the core ignores rules."""
         self._shared.hot_sends = self._hot_sends and not (self._faults or self._delays)
 
     def fail(self, code: int, response: int, times: int) -> None:
@@ -47,7 +47,7 @@ class RequestRules:
         self._changed()
 
     def delay(self, seconds: float, code: int | None) -> None:
-        """Let requests wait before they are handled; 0 ends it."""
+        """Delay requests before they are handled; 0 ends it."""
         if seconds > 0:
             self._delays[code] = seconds
         elif code is None:
@@ -57,7 +57,7 @@ class RequestRules:
         self._changed()
 
     def take(self, connection: Connection, request: Request) -> bool:
-        """Apply the rules to a request; return whether one took it."""
+        """Apply the rules to a request; return whether one applied."""
         seconds = self._delays.get(request.code, self._delays.get(None, 0.0))
         fault = self._fault(request.code)
         if seconds:
@@ -67,7 +67,7 @@ class RequestRules:
         return bool(seconds) or fault is not None
 
     def _fault(self, code: int) -> tuple[int | None, int | None, int] | None:
-        """Return the fault for a code, and count it."""
+        """Return the fault for a code, and count its use."""
         for at, fault in enumerate(self._faults):
             wanted, response, times = fault
             if wanted is None or wanted == code:
@@ -94,5 +94,5 @@ class RequestRules:
             connection.answer(request, Answer(fault[1], remark, fields=_FIELDS))
 
 
-# The Java client reads the region of every answer to a send, of an error too.
+# The Java client reads the region in every answer to a send, even an error.
 _FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}

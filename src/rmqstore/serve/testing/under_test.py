@@ -1,6 +1,6 @@
-"""A server under test: the behaviour of clients in any language when their broker fails.
+"""A server under test: how clients in any language behave when their broker fails.
 
-There is no such thing in RocketMQ.
+RocketMQ has nothing of the kind.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ __all__ = ["RmqServer"]
 
 _LOOK_SECONDS = 0.002
 _QUEUE_NUMS = 4
-_CODE_MAX = 32767  # of the binary header's 16 bits
+_CODE_MAX = 32767  # 16 bits in the binary header
 _PULL = "11 for a pull"
 _NAMES_SHOWN = 6  # topics in an error
 
 
 class RmqServer(Server):
-    """A server on a temporary store, and trouble on demand; the fixture ``rmq_server`` gives it.
+    """A server on a temporary store, with trouble on demand; given by the fixture ``rmq_server``.
 
     Parameters
     ----------
     path : path-like, optional
-        The directory of the store, as :func:`rmqstore.serve` has it.
+        Directory of the store, as in :func:`rmqstore.serve`.
     topics : iterable of str, optional
-        Made at the start, as :meth:`make_topics` does.
+        Made at the start, as by :meth:`make_topics`.
     **options
         Options of :func:`rmqstore.serve`.
 
-    Rules hold for requests that come after the call, from every client. A request meets the
-    oldest rule for its code that is not used up.
+    Rules apply to requests received after the call, from every client: to each request the oldest
+    rule for its code that is not used up.
 
     Attributes
     ----------
     address : str
         ``"127.0.0.1:PORT"``: the name server's address for the program under test.
     store : MessageStore
-        What it sends is here, and what is put here it receives.
+        Has what the program sends; it receives what is put here.
     """
 
     def __init__(
@@ -74,19 +74,19 @@ class RmqServer(Server):
     def make_topics(self, *names: str, queue_nums: int = _QUEUE_NUMS) -> None:
         """Make topics before a listener of them starts; existing ones stay as they are.
 
-        A consumer that starts before its topic is there looks for it every 30 seconds, with a real
+        A consumer that starts before its topic exists looks for it every 30 seconds, with a real
         broker too.
 
         Parameters
         ----------
         *names : str
         queue_nums : int, optional
-            Queues of each, 1 to 65,536.
+            Queues of each topic, 1 to 65,536.
 
         Raises
         ------
         MessageIllegalError, TypeError, ValueError
-            As :meth:`MessageStore.create_topic` raises them; none is made.
+            As in :meth:`MessageStore.create_topic`; no topic is made.
         StoreClosedError
             The server is closed.
         """
@@ -104,17 +104,17 @@ class RmqServer(Server):
         Parameters
         ----------
         code : int
-            Of the Java client's ``RequestCode``: 310 and 10 are sends, 11 is a pull, 34 a
+            In the Java client's ``RequestCode``: 310 and 10 are sends, 11 is a pull, 34 a
             heartbeat, 105 a route.
         response : int
-            Of its ``ResponseCode``: 1 is SYSTEM_ERROR, 2 SYSTEM_BUSY, 14 SERVICE_NOT_AVAILABLE.
+            In its ``ResponseCode``: 1 is SYSTEM_ERROR, 2 SYSTEM_BUSY, 14 SERVICE_NOT_AVAILABLE.
         times : int, optional
-            How many requests; 1 or more.
+            Number of requests, 1 or more.
 
         Raises
         ------
         TypeError, ValueError
-            A code or the number is none; the message names it and what is allowed.
+            A code or the number is invalid; the message names it and what is allowed.
         RuntimeError
             The server is closed.
         """
@@ -124,19 +124,19 @@ class RmqServer(Server):
         self.in_loop(self._rules.fail, code, response, times)
 
     def drop(self, code: int | None = None, times: int = 1) -> None:
-        """Leave the next requests without effect and without an answer: the client times out.
+        """Ignore the next requests, without an answer: the client times out.
 
         Parameters
         ----------
         code : int, optional
-            Of ``RequestCode``; without one, whatever comes.
+            In ``RequestCode``; by default any.
         times : int, optional
-            How many requests; 1 or more.
+            Number of requests, 1 or more.
 
         Raises
         ------
         TypeError, ValueError
-            The code or the number is none; the message names it and what is allowed.
+            The code or the number is invalid; the message names it and what is allowed.
         RuntimeError
             The server is closed.
         """
@@ -146,19 +146,19 @@ class RmqServer(Server):
         self.in_loop(self._rules.drop, code, times)
 
     def delay(self, ms: float, code: int | None = None) -> None:
-        """Let requests wait before they are handled, from now on.
+        """Delay requests before they are handled, from now on.
 
         Parameters
         ----------
         ms : float
             Milliseconds, up to an hour; 0 ends it.
         code : int, optional
-            Of ``RequestCode``; without one, all for which no delay of their own was set.
+            In ``RequestCode``; by default all without a delay of their own.
 
         Raises
         ------
         TypeError, ValueError
-            The code or the time is none; the message names it and what is allowed.
+            The code or the time is invalid; the message names it and what is allowed.
         RuntimeError
             The server is closed.
         """
@@ -171,7 +171,7 @@ class RmqServer(Server):
         self.in_loop(self._rules.delay, ms / 1000, code)
 
     def close_connections(self) -> None:
-        """Close the connections of all clients, as a broker that dies does; they may come again.
+        """Close the connections of all clients, like a dying broker; they may reconnect.
 
         Raises
         ------
@@ -186,31 +186,31 @@ class RmqServer(Server):
         self.in_loop(abort)
 
     def wait_for(self, topic: str, n: int, timeout: float = 5.0) -> list[Message]:
-        """Wait until a topic has so many messages.
+        """Wait until a topic has a number of messages.
 
         Parameters
         ----------
         topic : str
             It need not exist yet.
         n : int
-            How many, in all of its queues.
+            Number, in all of its queues.
         timeout : float, optional
             Seconds.
 
         Returns
         -------
         list of Message
-            All that it has then, which may be more, in the order in which they were stored.
+            All messages of the topic, possibly more, in log order.
 
         Raises
         ------
         TimeoutError
-            There were not so many in time; the message says how many, and which other topics have
+            There were fewer in time; the message has their number, and other topics that have
             messages.
         TypeError, ValueError
             An argument is of a wrong type or below 0.
         """
-        __tracebackhide__ = True  # of pytest: what failed is the caller's line
+        __tracebackhide__ = True  # for pytest: the failing line is the caller's
         if not isinstance(topic, str):
             raise wrong_type("topic", "str", topic)
         _number("n", n, 0)
@@ -227,7 +227,7 @@ class RmqServer(Server):
             time.sleep(_LOOK_SECONDS)
 
     def _topics_with_messages(self, topic: str) -> str:
-        """Return the end of an error about a topic without messages: the topics that have some."""
+        """Return the end of an error about an empty topic: the topics that have messages."""
         import difflib
 
         filled = [

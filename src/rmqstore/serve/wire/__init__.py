@@ -1,1 +1,1 @@
-"""The remoting protocol: frames, codes, the fields and bodies of requests."""
+"""The remoting protocol: frames, codes, fields and bodies of requests."""

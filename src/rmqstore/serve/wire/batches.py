@@ -12,10 +12,10 @@ from rmqstore.serve.wire.frames import Refusal
 
 __all__ = ["ILLEGAL", "parse_properties", "parts_of_batch"]
 
-# Of one message: 32,767 bytes of them are stored, and each has four at least.
+# Of one message: 32,767 bytes can be stored, and each property has at least four.
 _MOST_PROPERTIES = 1 << 13
-_PART = struct.Struct(">iiiii")  # of a batch: size, magic, sum, flag, length of the body
-_RECORD_MORE = 69  # bytes of a record, at least, that are not in the batch
+_PART = struct.Struct(">iiiii")  # of a batch: size, magic, sum, flag, body length
+_RECORD_MORE = 69  # least bytes of a record that are not in the batch
 _LENGTH = struct.Struct(">h")
 ILLEGAL = (
     "the message is illegal, maybe msg body or properties length not matched. "
@@ -24,7 +24,7 @@ ILLEGAL = (
 
 
 def parse_properties(string: str) -> dict[str, str]:
-    """Return the valid properties of a string, as stored; ``Refusal`` if they are too many."""
+    """Return the valid properties of a string, as stored; ``Refusal`` if there are too many."""
     if string.count("\2") > _MOST_PROPERTIES:
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)
     found = {}
@@ -38,8 +38,8 @@ def parse_properties(string: str) -> dict[str, str]:
 def parts_of_batch(body: bytes, most: int) -> list[tuple[bytes, str, int]]:
     """Return body, properties and flag of each message of a batch.
 
-    A message's own total size and checksum are ignored, as by a broker. ``Refusal`` once it is
-    clear that the records have more than ``most`` bytes: there may be 190,000 messages.
+    A message's own total size and checksum are ignored, as by a broker. ``Refusal`` as soon as
+    the records exceed ``most`` bytes: there may be 190,000 messages.
     """
     rows = []
     at = 0

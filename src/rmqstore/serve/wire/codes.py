@@ -10,11 +10,11 @@ from enum import IntEnum
 
 __all__ = ["UNKNOWN", "V5", "VERSION", "RequestCode", "ResponseCode"]
 
-VERSION = 399  # MQVersion.Version.V4_9_3: SQL92 subscriptions ask for it in each heartbeat's answer
+VERSION = 399  # MQVersion.Version.V4_9_3: SQL92 subscribers check it in each heartbeat's answer
 
 V5 = 413  # MQVersion.Version.V5_0_0
 
-UNKNOWN = -1  # among the counts of requests: all codes without a handler
+UNKNOWN = -1  # in counts of requests: all codes without a handler
 
 
 class RequestCode(IntEnum):

@@ -1,4 +1,4 @@
-"""The ext fields of a request, as the values that they stand for, and bodies that are JSON.
+"""The ext fields of a request as values, and bodies as JSON.
 
 Source: ``remoting/protocol/RemotingCommand.java decodeCommandCustomHeader``.
 """
@@ -19,23 +19,22 @@ __all__ = ["INT_MAX", "LONG_MAX", "SHORT_BODY", "check_body", "json_body", "json
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 _MAX_DIGITS = 19
-_FEW_DIGITS = 19  # never beyond 64 bits
+_FEW_DIGITS = 19  # fewer never exceed 64 bits
 _MOST_TEXT = 1024
-# Of a body that is parsed: a thousand consumer groups with a topic each and a thousand producer
-# groups, or 5,000 queues, all with the longest names, take less. It is parsed in one go, within
-# milliseconds.
+# Of a parsed body: a thousand consumer groups with a topic each and a thousand producer groups, or
+# 5,000 queues, all with the longest names, take less. Parsed in one go, within milliseconds.
 _MOST_BODY = 1 << 20
-SHORT_BODY = 16 << 10  # parsed at once, and kept so until it is answered
+SHORT_BODY = 16 << 10  # parsed at once, and kept parsed until answered
 _MOST_VALUES = 1 << 16
 
 
 def refused(what: str, value: object) -> Refusal:
-    """Return the refusal of a value, which it names."""
+    """Return the refusal of a value."""
     return Refusal(ResponseCode.SYSTEM_ERROR, f"{what}, got {shown(value)}")
 
 
 def check_body(request: Request, most: int = _MOST_BODY, values: int = _MOST_VALUES) -> None:
-    """Refuse a body of more than so many bytes, or values as JSON."""
+    """Refuse a body with too many bytes, or too many values as JSON."""
     if len(request.body) > most:
         raise refused(f"the body must be at most {most} bytes", len(request.body))
     request.parsed_values = most_values(request.body)
@@ -44,7 +43,7 @@ def check_body(request: Request, most: int = _MOST_BODY, values: int = _MOST_VAL
 
 
 def json_body(request: Request) -> Any:
-    """Return what a body says; whoever asks again gets the same object."""
+    """Return a body's parsed JSON; further calls return the same object."""
     if request.parsed is None:
         check_body(request)
         try:
@@ -55,7 +54,7 @@ def json_body(request: Request) -> Any:
 
 
 def json_body_in_steps(request: Request) -> Generator[None, None, Any]:
-    """Return what a body says; a long one is parsed in the second step, which waits for others."""
+    """Return a body's JSON; a long one is parsed in the second step, after others' turns."""
     if len(request.body) > SHORT_BODY:
         check_body(request)
         yield
@@ -63,7 +62,7 @@ def json_body_in_steps(request: Request) -> Generator[None, None, Any]:
 
 
 def text(request: Request, name: str, most: int = _MOST_TEXT) -> str:
-    """Return a text that must be there, of so many characters at most."""
+    """Return a required text of at most ``most`` characters."""
     value = request.fields.get(name)
     if value is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
@@ -86,7 +85,7 @@ def number(request: Request, name: str, *, least: int = -INT_MAX - 1, most: int 
 def optional_number(
     request: Request, name: str, *, least: int = -INT_MAX - 1, most: int = INT_MAX
 ) -> int | None:
-    """Return an integer, ``None`` without one."""
+    """Return an integer, ``None`` if the field is missing."""
     value = request.fields.get(name)
     if value is None:
         return None
@@ -106,5 +105,5 @@ def optional_number(
 
 
 def truth(request: Request, name: str) -> bool:
-    """Return a boolean; false without one. C++ sends ``1`` for true."""
+    """Return a boolean, false if the field is missing. C++ sends ``1`` for true."""
     return request.fields.get(name, "").lower() in ("true", "1")

@@ -29,9 +29,9 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _ANSWER = 1  # bits of the flag
 _ONEWAY = 2
 _HEAD = struct.Struct(">ii")
-_HELD_BYTES = 2048  # of a request and the task that answers it, besides what came
-_VALUE_BYTES = 96  # of a value of a parsed body, about
-_LARGE_FRAME = 128 << 10  # with less, the buffer of a read is not enlarged by much
+_HELD_BYTES = 2048  # of a request and its task, besides the received bytes
+_VALUE_BYTES = 96  # approximate size of a parsed value
+_LARGE_FRAME = 128 << 10  # smaller ones do not enlarge a read buffer by much
 LARGE_HEADER = 16 << 10  # its texts may take three times as much
 _READ_MAX = 256 << 10  # of the room for a read
 
@@ -41,10 +41,10 @@ class FrameError(Exception):
 
 
 class Refusal(Exception):
-    """Request that is answered with an error.
+    """A request that is answered with an error.
 
-    ``remark`` is shown by clients, and the real broker's where it refuses the same; ``faq`` adds
-    the line that names the FAQ, as in errors of the client's own checks.
+    ``remark`` is shown by clients, and is the real broker's in the same case; ``faq`` adds the line
+    about the FAQ, as in errors of the client's own checks.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class Request:
     code: int
     fields: dict[str, str] = field(default_factory=dict)  # ``extFields``; numbers as text
     body: bytes = b""
-    opaque: int = 0  # number that the answer carries
-    flag: int = 0  # bit 0: an answer, bit 1: nobody waits for one
+    opaque: int = 0  # number repeated in the answer
+    flag: int = 0  # bit 0: an answer, bit 1: none is expected
     language: str = "OTHER"
     version: int = 0  # ordinal of ``MQVersion``
     remark: str | None = None
@@ -71,12 +71,12 @@ class Request:
 
     @property
     def oneway(self) -> bool:
-        """Whether nobody waits for an answer: not even an error is sent."""
+        """Whether no answer is expected: not even an error is sent."""
         return self.flag & _ONEWAY != 0
 
     @property
     def held_bytes(self) -> int:
-        """Approximate memory: a text has 1 to 4 bytes a letter."""
+        """Approximate memory: a str has 1 to 4 bytes a character."""
         fields = self.fields
         return (
             _HELD_BYTES
@@ -105,16 +105,16 @@ class Answer:
 
 
 def encode_answer(answer: Answer, opaque: int) -> bytes:
-    """Return the frame of an answer; the header is JSON, which every client reads.
+    """Return the frame of an answer; its header is JSON, which every client reads.
 
-    A long remark is cut: it may repeat a client's text.
+    A long remark is cut, as it may repeat a client's text.
     """
     remark = None if answer.remark is None else cut(answer.remark)
     return encode_frame(int(answer.code), answer.fields, answer.body, opaque, _ANSWER, remark)
 
 
 def encode_answer_to(request: Request, answer: Answer) -> bytes:
-    """Return the frame of a request's answer; that of an error where it would be none."""
+    """Return the frame of a request's answer, or of an error if it cannot be encoded."""
     try:
         return encode_answer(answer, request.opaque)
     except ValueError as error:
@@ -129,7 +129,7 @@ def encode_request(
 
 
 def with_code(frames: bytes, code: int) -> bytes:
-    """Return the frames of successful answers to sends with another code instead."""
+    """Return frames of successful answers to sends, with another code."""
     changed = bytearray()
     at = 0
     while at < len(frames):
@@ -142,7 +142,7 @@ def with_code(frames: bytes, code: int) -> bytes:
 
 
 def parse_frame(frame: bytes) -> Request:
-    """Return the request of one frame, without its first four bytes; ``FrameError`` if invalid."""
+    """Parse a frame without its first four bytes; ``FrameError`` if invalid."""
     reader = FrameReader(Request)
     _fill(reader, len(frame).to_bytes(4, "big") + frame)
     try:
@@ -164,22 +164,22 @@ def _fill(reader: FrameReader, data: bytes) -> None:
 
 
 def leaves_memory(took: int, request: Request | None) -> bool:
-    """Whether a reader keeps more memory after it has taken so many bytes, with a request."""
+    """Whether a reader keeps more memory after a read of so many bytes, and a request."""
     return took > _LARGE_FRAME or (request is not None and took - len(request.body) > LARGE_HEADER)
 
 
 def renewed(reader: FrameReader) -> FrameReader:
-    """Return a reader with the bytes that another one has left, and none of its memory.
+    """Return a reader with another one's remaining bytes, and none of its memory.
 
-    The other one keeps a large frame's buffer for any byte that has come behind the frame, and the
-    room of the longest text.
+    The other one keeps a large frame's buffer for any byte received after the frame, and room for
+    the longest text.
     """
     made = FrameReader(Request)
     if reader.kept:
         room = reader.get_buffer()
         block = memoryview(room.obj)
         stop = len(block) - len(room)
-        if len(room) == _READ_MAX:  # and perhaps more, behind the first part of a large frame
+        if len(room) == _READ_MAX:  # maybe more, after the first part of a large frame
             return reader
         _fill(made, bytes(block[stop - reader.kept : stop]))
     return made

@@ -1,7 +1,7 @@
 """JSON of clients: read with bounds, written as RocketMQ's clients read it.
 
-orjson does the work where it is installed; what it cannot write, as numbers beyond 64 bits, and
-everything without it, the standard library does.
+orjson does the work if installed; the standard library does the rest, such as numbers beyond
+64 bits, or everything.
 
 Source: ``remoting/protocol/RemotingSerializable.java``.
 """
@@ -16,11 +16,11 @@ from typing import Any, Never
 
 __all__ = ["dumps", "loads", "most_values"]
 
-_MAX_DEPTH = 200  # of objects and arrays in each other; RocketMQ's own bodies have 6
+_MAX_DEPTH = 200  # of nested objects and arrays; RocketMQ's own bodies have 6
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # one level in, one out
 _NO_MARKS = bytes(set(range(256)) - set(b'[{]}"'))
 _PASSES = 4
-_MAX_DIGITS = 400  # of a number: int() takes a time that grows with their square
+_MAX_DIGITS = 400  # of a number: int() takes quadratic time
 
 _read: Callable[[bytes | str], Any] | None = None
 _write: Callable[[object], bytes] | None = None
@@ -35,8 +35,8 @@ else:
 def loads(text: bytes | str) -> Any:
     """Parse a JSON text.
 
-    ``ValueError`` if it is no JSON or not UTF-8, is nested deeper than 200, or has a number that
-    JSON does not have, as ``NaN``, or of more than 400 digits.
+    ``ValueError`` if it is no JSON or not UTF-8, is nested deeper than 200, or has a number not
+    in JSON, as ``NaN``, or of more than 400 digits.
     """
     _check_depth(text)
     if _read is not None:
@@ -50,23 +50,23 @@ def loads(text: bytes | str) -> Any:
 
 
 def dumps(value: object) -> bytes:
-    """Return the JSON text of a value, without blanks; numbers that JSON does not have are null."""
+    """Return the JSON text of a value, without blanks; numbers not in JSON become null."""
     if _write is not None:
         try:
             return _write(value)
-        except TypeError:  # numbers beyond 64 bits, keys that are no strings, lone surrogates
+        except TypeError:  # numbers beyond 64 bits, non-string keys, lone surrogates
             pass
     text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode(errors="replace")
 
 
 def most_values(text: bytes) -> int:
-    """Return how many values a text has at most: a parser's time and memory go by them."""
+    """Return an upper bound of a text's values, which determine a parser's time and memory."""
     return text.count(b",") + text.count(b"[") + text.count(b"{") + 1
 
 
 def _check_depth(text: bytes | str) -> None:
-    """Refuse what is nested too deeply, before a parser of its own takes it."""
+    """Refuse too deep nesting, before the real parser."""
     data = text.encode(errors="replace") if isinstance(text, str) else bytes(text)
     if data.count(b"[") + data.count(b"{") <= _MAX_DEPTH:
         return
@@ -76,7 +76,7 @@ def _check_depth(text: bytes | str) -> None:
     left = bare
     for _ in range(_PASSES):
         left = left.replace(b"{}", b"").replace(b"[]", b"")
-    if len(left) + 2 * _PASSES <= _MAX_DEPTH:  # each takes two levels at most
+    if len(left) + 2 * _PASSES <= _MAX_DEPTH:  # each pass takes at most two levels
         return
     steps = memoryview(bare.translate(_STEPS)).cast("b")
     if max(accumulate(steps), default=0) > _MAX_DEPTH:

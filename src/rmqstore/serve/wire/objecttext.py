@@ -1,6 +1,6 @@
 """fastjson's JSON with objects as keys: ``{{"brokerName":...}:{...}}``.
 
-Java clients read maps by queue in no other form.
+Java clients read maps by queue only in this form.
 
 Source: fastjson's ``MapSerializer`` and ``DefaultJSONParser``, as ``remoting/protocol/
 RemotingSerializable.java`` calls them.
@@ -20,16 +20,15 @@ from rmqstore.serve.wire.frames import MAX_FRAME, Refusal
 __all__ = ["PAUSE", "Entries", "MessageQueue", "dumps", "dumps_in_steps", "loads",
            "loads_in_steps"]  # fmt: skip
 
-PAUSE: Any = object()  # yielded by a lazy list or object that has no part yet
-
-_STEP = 16  # entries, or items of a list, that are written between two steps
+PAUSE: Any = object()  # yielded by a lazy list or object without a part yet
+_STEP = 16  # entries, or list items, written between two steps
 _PLAIN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 _NAME = 127  # characters of a topic
 _SCALARS = (str, int, float, bool, type(None))
 
 
 class MessageQueue(NamedTuple):
-    """A queue in JSON; its fields are in the order of fastjson."""
+    """A queue in JSON, with fields in fastjson's order."""
 
     broker: str
     queue_id: int
@@ -37,7 +36,7 @@ class MessageQueue(NamedTuple):
 
 
 class Entries:
-    """Lazy object: each of its pairs, as ``dumps_in_steps`` takes them, is made when written."""
+    """Lazy object for ``dumps_in_steps``: each of its pairs is made when written."""
 
     __slots__ = ("pairs",)
 
@@ -53,10 +52,10 @@ def dumps(value: object) -> bytes:
 
 
 def dumps_in_steps(value: object) -> Generator[None, None, bytes]:
-    """Return a text as ``dumps``, in steps by its length; ``Refusal`` if it is longer than a frame.
+    """Return a text as ``dumps``, in steps by length; ``Refusal`` if it is longer than a frame.
 
-    ``Entries`` may stand for an object and an iterator for a list, at any depth. Their items are
-    not kept; where there are none for long they yield ``PAUSE``.
+    ``Entries`` may replace an object, and an iterator a list, at any depth. Their items are not
+    kept; without one for long, they yield ``PAUSE``.
     """
     text = bytearray()
     out: list[str] = []
@@ -68,7 +67,7 @@ def dumps_in_steps(value: object) -> Generator[None, None, bytes]:
                 break
             yield
     text += "".join(out).encode("utf-8", "replace")
-    if len(text) > MAX_FRAME:  # no more of it is written, and kept
+    if len(text) > MAX_FRAME:  # the rest was not written
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, f"the answer would have more than {MAX_FRAME} bytes"
         )
@@ -76,7 +75,7 @@ def dumps_in_steps(value: object) -> Generator[None, None, bytes]:
 
 
 def _write_some(value: object, out: list[str]) -> Iterator[None]:
-    """Write a value, and yield after each part of a long one, as an object with a list may be."""
+    """Write a value, and yield after each part of a long one, such as an object with a list."""
     if isinstance(value, dict) and any(isinstance(one, list) for one in value.values()):
         value = Entries(value.items())
     elif isinstance(value, list):
@@ -144,14 +143,14 @@ def _queue(queue: MessageQueue) -> str:
 
 
 def _text(name: str) -> str:
-    return _kept_text(name) if len(name) <= _NAME else _PLAIN(name)  # clients name queues as well
+    return _kept_text(name) if len(name) <= _NAME else _PLAIN(name)  # names may be from clients
 
 
 _kept_text = lru_cache(256)(_PLAIN)
 
 
 def _is_plain(table: dict[Any, Any]) -> bool:
-    """Whether ``json`` writes an object correctly: no queue and no number among its keys."""
+    """Whether ``json`` writes an object correctly: no queue or number as a key, scalar values."""
     return all(type(key) is str and type(one) in _SCALARS for key, one in table.items())
 
 
@@ -161,7 +160,7 @@ def loads(text: bytes) -> Any:
 
 
 def loads_in_steps(text: bytes) -> Generator[None, None, Any]:
-    """Return the value of a text, as ``loads``, after as many steps as it is long."""
+    """Parse a text as ``loads``, in steps by its length."""
     return (yield from _ObjectKeyParser(text.decode(), fastjson.MAX_DEPTH).parse_in_steps())
 
 

@@ -1,4 +1,4 @@
-"""Message columns in Spark: their types, and the types that a DataFrame may have for them.
+"""Message columns in Spark: their types, and the types accepted for them in a DataFrame.
 
 Reading returns all of them.  Writing takes the columns of :meth:`MessageStore.put_table`; the store
 sets the others, such as offsets.
@@ -35,7 +35,7 @@ _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 
 
 class SchemaError(ValueError):
-    """A column is unknown, or of another type; the message names it."""
+    """A column is unknown, or has a wrong type; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class MessageColumn:
     """Column of a message."""
 
     read_as: DataType
-    # types that may be written; empty where the store sets the value
+    # types that may be written; empty if the store sets the value
     writable: tuple[type[DataType], ...] = ()
     writable_text: str = ""  # the same, for an error
 
@@ -97,7 +97,7 @@ COLUMNS: dict[str, MessageColumn] = {
     "body_crc": MessageColumn(_LONG),
     "raw_body": MessageColumn(_BYTES, (BinaryType,), "binary"),
 }
-"""By name; ``raw_body``, the body as stored, is read only where it is named."""
+"""By name; ``raw_body``, the body as stored, is read only if requested."""
 
 SINK_COLUMNS = (
     "topic",

@@ -20,15 +20,15 @@ __all__ = ["RowError", "one_line_errors"]
 
 
 class RowError(ValueError):
-    """A row that the store rejects; the message names partition, column and row."""
+    """A row rejected by the store; the message names partition, column and row."""
 
 
 _PLAIN = (OptionError, SchemaError, RowError, PySparkVersionError, StoreError)
-_CAUSES = (*_PLAIN, OSError, ValueError)  # whose text is in the message
+_CAUSES = (*_PLAIN, OSError, ValueError)  # their text is in the message
 
 
 def _runs_task() -> bool:
-    """Whether this process runs a task; imported late: a PySpark refused may lack it."""
+    """Whether this process runs a task; imported late: an unsupported PySpark may lack it."""
     try:
         from pyspark import TaskContext
     except ImportError:
@@ -38,10 +38,10 @@ def _runs_task() -> bool:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Let an error whose message is complete reach the driver as that message alone.
+    """Let a self-explanatory error reach the driver as its message alone.
 
-    A worker's process ends with such an error, so that no later error in it is shortened; other
-    processes, and errors caused by unexpected ones, are left as they are.
+    A worker process ends with such an error, so that no later error in it is shortened; other
+    processes, and errors with unexpected causes, are unaffected.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Names of all options in their own case: Spark passes them in lower case.
+"""Names of all options in their proper case: Spark passes them in lower case.
 
 Aliases: names of the same options in Spark's Kafka source.
 """

@@ -1,6 +1,6 @@
 """Options of ``spark.read`` and ``df.write``, checked before any task starts.
 
-Spark passes them as texts, with names in lower case.
+Spark passes them as text, with names in lower case.
 
 Aliases are names of Spark's Kafka source with the same meaning.
 """
@@ -22,7 +22,7 @@ from rmqstore.spark.common.option_names import KNOWN_OPTIONS
 
 __all__ = ["OptionError", "Options", "absolute_path", "millis_of"]
 
-# Spark's own, passed to every source and sink.
+# Spark's own options, passed to every source and sink.
 _FRAMEWORK = ("path", "paths", "checkpointLocation", "queryName", "outputMode", "mergeSchema")
 _SIZE = re.compile(r"\s*(\d+)\s*([kmgt]?)(?:i?b)?\s*", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.ASCII | re.IGNORECASE)
@@ -38,7 +38,7 @@ _FLAGS = {"true": True, "false": False}
 
 
 def _unknown(key: str, names: Iterable[str], what: str) -> str:
-    """Return the error of an unknown option."""
+    """Return the error text for an unknown option."""
     lowered = key.lower()
     spelled = {name.lower(): name for name in names}
     near = difflib.get_close_matches(lowered, spelled, 1)
@@ -55,7 +55,7 @@ class OptionError(ValueError):
 
 
 class Options:
-    """Given options, with names in Spark's lower case, read one by one.
+    """Given options, with names in lower case, read one by one.
 
     Raises ``OptionError`` if one is unknown, or given under two names; ``what`` names the reader or
     writer in errors: ``"the batch source"``.
@@ -85,7 +85,7 @@ class Options:
         return name in self._values
 
     def text(self, name: str) -> str | None:
-        """Return an option as it is; None if not given."""
+        """Return an option unchanged; None if not given."""
         return self._values.get(name)
 
     def texts(self, name: str) -> tuple[str, ...] | None:
@@ -105,7 +105,7 @@ class Options:
         return texts
 
     def integer(self, name: str, *, low: int = 1, high: int = INT64_MAX) -> int | None:
-        """Return a number within its bounds; None if not given."""
+        """Return an integer within its bounds; None if not given."""
         value = self._values.get(name)
         if value is None:
             return None
@@ -118,7 +118,7 @@ class Options:
         return number
 
     def size(self, name: str, default: int, *, low: int = 1, high: int = 1 << 50) -> int:
-        """Return a number of bytes: ``134217728``, ``128m``, ``128 MiB``."""
+        """Return a size in bytes: ``134217728``, ``128m``, ``128 MiB``."""
         value = self._values.get(name)
         if value is None:
             return default
@@ -131,7 +131,7 @@ class Options:
         return size
 
     def seconds(self, name: str, default: float) -> float:
-        """Return a span of time in seconds: ``15m``, ``500ms``, ``2 minutes``."""
+        """Return a duration in seconds: ``15m``, ``500ms``, ``2 minutes``."""
         value = self._values.get(name)
         if value is None:
             return default
@@ -141,7 +141,7 @@ class Options:
         return float(match[1]) * _SECONDS[match[2].lower()]
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return ``true`` or ``false``."""
+        """Return a boolean, from ``true`` or ``false``."""
         value = self._values.get(name)
         if value is None:
             return default
@@ -199,7 +199,7 @@ class Options:
 
 
 def millis_of(name: str, value: object) -> int:
-    """Return the time of an option in ms since the epoch."""
+    """Return an option's time in ms since the epoch."""
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value, re.ASCII):
         value = int(value)
     try:
@@ -209,10 +209,10 @@ def millis_of(name: str, value: object) -> int:
 
 
 def absolute_path(argument: str, path: str | os.PathLike[str]) -> str:
-    """Return an absolute path of a local directory or a ``file:`` URL; links are not followed.
+    """Return an absolute path for a local directory or ``file:`` URL; links are not followed.
 
     ``argument`` names it in errors: ``"src"``, ``"option 'path'"``. Raises ``TypeError`` or
-    ``OptionError`` if it is no path, or one of another file system.
+    ``OptionError`` if it is no path, or on another file system.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise wrong_type(argument, "str or os.PathLike", path)

@@ -1,7 +1,6 @@
 """Columns of a store in Spark, and batches in exactly those types.
 
-Spark accepts a batch only with the order, names, types and nullability of the schema that it
-planned with.
+Spark accepts a batch only with the order, names, types and nullability of the planned schema.
 
 Source: pyspark, ``sql/pandas/types.py`` to_arrow_schema; the columns are those of
 :class:`rmqstore.columns.scan.Scan`.
@@ -25,9 +24,9 @@ __all__ = ["arrow_schema", "as_planned", "columns_of", "spark_schema"]
 
 
 def spark_schema(columns: Iterable[str] = scan.COLUMNS) -> StructType:
-    """Return the Spark type of rows with these columns, ``raw_body`` too; all are nullable.
+    """Return the Spark type of rows with these columns, including ``raw_body``; all nullable.
 
-    Raises ``SchemaError`` if a name is unknown, or there twice.
+    Raises ``SchemaError`` if a name is unknown, or repeated.
     """
     fields: list[StructField] = []
     for name in columns:
@@ -42,9 +41,9 @@ def spark_schema(columns: Iterable[str] = scan.COLUMNS) -> StructType:
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """Return the columns of a schema, in its order.
+    """Return the columns of a schema, in order.
 
-    Raises ``SchemaError`` if one is unknown, there twice, of another type, or not nullable.
+    Raises ``SchemaError`` if one is unknown, repeated, of another type, or not nullable.
     """
     ours = spark_schema(field.name for field in schema.fields)
     for asked, known in zip(schema.fields, ours.fields, strict=True):
@@ -66,10 +65,10 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def as_planned(batch: pa.RecordBatch, planned: pa.Schema) -> pa.RecordBatch:
-    """Return a scan's batch in exactly the types that Spark planned with, in that order.
+    """Return a scan's batch in exactly the types and order that Spark planned with.
 
-    Times become us from the store's ms; nothing else is copied. Raises ``pyarrow.ArrowInvalid`` if
-    a time is beyond the 292,000 years of 64 bits of us.
+    Times are converted from ms to us; nothing else is copied. Raises ``pyarrow.ArrowInvalid`` if a
+    time exceeds the 292,000 years of 64 bits of us.
     """
     import pyarrow as pa
 

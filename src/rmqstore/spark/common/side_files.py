@@ -1,8 +1,8 @@
-"""Names of the files of writes and jobs in a store's directory and beside it, each once.
+"""Names of files of writes and jobs, in a store's directory and next to it, each defined once.
 
-In the store's directory is ``.spark``, with unfinished work.  Beside it are whole stores:
-``<store>.making-<name>`` becomes the store when it is complete, ``<store>.replaced-<name>`` is
-being replaced.
+In the store's directory is ``.spark``, with unfinished work.  Next to it are whole stores:
+``<store>.making-<name>`` becomes the store when complete, ``<store>.replaced-<name>`` is being
+replaced.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = [
 ]
 
 IN_STORE = ".spark"
-"""Directory in a store's own for files of writes and jobs."""
+"""Directory in a store for files of writes and jobs."""
 
 MAKING, REPLACED = ".making-", ".replaced-"
-"""Markers between a store's name and a job's."""
+"""Markers between names of a store and a job."""
 
 TEMPORARY = ".tmp"
 """Suffix of an incomplete file."""
@@ -50,14 +50,14 @@ def new_name() -> str:
 
 
 def batch_directory(run: str) -> str:
-    """Return the name of a batch write's directory; a run has 32 hexadecimal digits."""
+    """Return the name of a batch write's directory; a run is 32 hexadecimal digits."""
     return f"b.{run}"
 
 
 def stream_directory(query: str, batch: int, known_by: str | None) -> str:
-    """Return the name of the directory of a query's batch; ends with :func:`stream_ending`.
+    """Return the name of the directory of a query's batch; it ends as :func:`stream_ending`.
 
-    ``known_by`` is the name by which an abort finds the query, if there is one.
+    ``known_by`` is the name by which an abort finds the query, if any.
     """
     return f"s-{digest(query)[:16]}{stream_ending(batch, known_by)}"
 
@@ -68,7 +68,7 @@ def stream_ending(batch: int, known_by: str | None) -> str:
 
 
 def is_job_directory(name: str) -> bool:
-    """Whether a directory's name is one that only the sink gives."""
+    """Whether a directory's name is given only by the sink."""
     return _JOB_DIRECTORY.fullmatch(name) is not None
 
 
@@ -81,7 +81,7 @@ def is_unfinished_store(path: Path) -> bool:
 
 
 def digest(text: str) -> str:
-    """Return 128 bits of a text's hash in hexadecimal, as a file name for any text."""
+    """Return 128 bits of a text's hash in hexadecimal, usable as a file name."""
     import xxhash
 
     return str(xxhash.xxh3_128_hexdigest(text.encode()))

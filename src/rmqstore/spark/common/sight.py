@@ -1,8 +1,8 @@
 """Check that a task sees the planned store at its path on its own host.
 
-Compared with the planner's view: the directories of the store, whether they are empty (a mount
-point without its disk is an empty directory), and the first records of the last two files of its
-log. Nothing is written; device and inode numbers differ between the hosts of a shared file system.
+Compared with the planner's view: the store's directories, whether they are empty (as is a mount
+point without its disk), and the first records of the last two log files. Nothing is written;
+device and inode numbers differ between the hosts of a shared file system.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class StoreNotVisibleError(StoreNotFoundError):
 
 @dataclass(frozen=True)
 class SeenStore:
-    """Store as the planner saw it; plain data."""
+    """A store as the planner saw it; plain data."""
 
     path: str
-    directories: tuple[str, ...] = ()  # directories of a store that it has
+    directories: tuple[str, ...] = ()  # existing directories of a store
     filled: tuple[str, ...] = ()  # the non-empty ones
-    # up to two files of its log, each with a digest of its first record's first bytes
+    # up to two log files, each with a digest of its first record's first bytes
     records: tuple[tuple[str, str], ...] = ()
 
     def check(self) -> None:
@@ -54,7 +54,7 @@ class SeenStore:
 
 
 def seen(path: str) -> SeenStore:
-    """Return a store as this host sees it, for tasks to compare; ``path`` is absolute."""
+    """Describe a store as seen from this host, for tasks to compare; ``path`` is absolute."""
     parts = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.INDEX)
     there = tuple(name for name in parts if Path(path, name).is_dir())
     filled = tuple(name for name in there if _is_filled(Path(path, name)))
@@ -63,7 +63,7 @@ def seen(path: str) -> SeenStore:
         for file in Path(path, paths.COMMIT_LOG).glob("[0-9]*")
         if paths.parse_offset_file_name(file.name) is not None
     )
-    # From the last on, which may be about to get its first record: retention takes earlier ones.
+    # Last file first, which may be about to get its first record: retention removes earlier ones.
     records: list[tuple[str, str]] = []
     for name in reversed(names):
         file = f"{paths.COMMIT_LOG}/{name}"
@@ -81,13 +81,13 @@ def check_all(planned: Iterable[SeenStore]) -> None:
 
 
 def check_directory(path: str) -> None:
-    """Raise ``StoreNotVisibleError`` unless this host sees a directory of the planner."""
+    """Raise ``StoreNotVisibleError`` unless this host sees a directory of the planner's."""
     if not Path(path).is_dir():
         raise _not_visible(path)
 
 
 def note_host(error: BaseException) -> None:
-    """Add the host of a task to its error."""
+    """Add a task's host to its error."""
     note = f"on host {socket.gethostname()}"
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)
@@ -112,7 +112,7 @@ def _is_filled(directory: Path) -> bool:
 
 
 def _first_record(file: Path) -> str:
-    """Return a digest of a file's first record; "" without one."""
+    """Return a digest of a file's first record; "" if there is none."""
     import xxhash
 
     try:

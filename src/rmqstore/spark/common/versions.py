@@ -1,4 +1,4 @@
-"""Version check of PySpark, before the import of names that older ones lack."""
+"""Version check of PySpark, before importing names that older versions lack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import import_module
 __all__ = ["PySparkVersionError", "check_pyspark"]
 
 _MIN_VERSION = (4, 2)
-# From the newest modules in use: a platform's own PySpark may have another version number.
+# From the newest modules in use, as a platform's own PySpark may be numbered differently.
 _USED = {
     "pyspark.sql.datasource": "DataSourceStreamArrowWriter",
     "pyspark.sql.streaming.datasource": "SupportsTriggerAvailableNow",

@@ -1,7 +1,7 @@
 """Local times (``timestamp_ntz``) in a session's zone, as Spark's cast to ``timestamp``.
 
-A time that occurs twice is the first one; a time that a clock skips moves on by as much as is
-skipped. That is ``fold=0`` of Python.
+An ambiguous time is the first of both; a time skipped by the clock moves on by the length of the
+gap. That is ``fold=0`` of Python.
 
 Source: Spark, ``SparkDateTimeUtils.getZoneId``; Java, ``LocalDateTime.atZone``.
 """
@@ -22,7 +22,7 @@ __all__ = ["SESSION_ZONE", "in_zone", "zone_of"]
 
 SESSION_ZONE = "spark.sql.session.timeZone"
 
-# ZoneId.SHORT_IDS, which Spark accepts; EST, HST and MST are zones of the system's as well.
+# ZoneId.SHORT_IDS, which Spark accepts; EST, HST and MST are also zones of the system.
 _SHORT = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
     "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo",
@@ -38,7 +38,7 @@ _OFFSET = re.compile(
 )
 _HOUR = 3_600_000_000  # us
 _SECOND = 1_000_000
-# Years beyond Python's dates have the offsets of the same year of the calendar's cycle.
+# Years beyond Python's dates have the offsets of the same year in the calendar's cycle.
 _CYCLE = 146_097 * 24  # hours in 400 years
 _FIRST, _LAST = -719_162 * 24 + 24, 2_932_896 * 24 - 24  # hours from 0001-01-02 to 9999-12-31
 _EPOCH = dt.datetime(1970, 1, 1)
@@ -61,7 +61,7 @@ def zone_of(name: str) -> dt.tzinfo:
 
 
 def in_zone(column: pa.Array, zone: dt.tzinfo) -> pa.Array:
-    """Return local times in a zone as ``timestamp[us, UTC]``; nulls stay."""
+    """Convert local times in a zone to ``timestamp[us, UTC]``; nulls stay."""
     import numpy as np
     import pyarrow as pa
 
@@ -78,7 +78,7 @@ def in_zone(column: pa.Array, zone: dt.tzinfo) -> pa.Array:
 
 
 def _offset_at(hour: int, rest: int, zone: dt.tzinfo) -> int:
-    """Return a zone's offset at a local time, in us; hours since 1970, and us of the hour."""
+    """Return a zone's offset at a local time, in us; hours since 1970, and us in the hour."""
     if not _FIRST <= hour <= _LAST:
         cycles = (hour - _FIRST) // _CYCLE if hour < _FIRST else -((_LAST - hour) // _CYCLE)
         hour -= cycles * _CYCLE

@@ -1,4 +1,4 @@
-"""Jobs over whole stores, done by the executors: rebuild, verify, write_store, compact.
+"""Jobs over whole stores, run by the executors: rebuild, verify, write_store, compact.
 
 Uses ``rmqstore.spark.common``, and ``rmqstore.offline`` for the store's files.
 """

@@ -1,9 +1,8 @@
-"""Batches of rows through a function on the executors, which returns any number of rows.
+"""Batches of rows through a function on the executors that returns any number of rows.
 
-``DataFrame.mapInArrow`` does that, but pyspark wants pandas for it. Where there is none, an Arrow
-UDF does it too: it has to return a value for each row, so its results are lists that are taken
-apart, and Spark keeps the rows that went in until then. With large rows a third of the time is for
-that.
+``DataFrame.mapInArrow`` does that, but pyspark requires pandas for it. Without pandas an Arrow UDF
+does: it must return a value for each row, so its results are lists that are taken apart, and Spark
+keeps the input rows until then. With large rows that costs a third of the time.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchFunction", "arrow_schema", "batched", "mapped", "numbered"]
 
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 4096
-_LISTS = 512  # per number; the rest of its results is in the last one
+_LISTS = 512  # per number; the last one has the rest of its results
 
 BatchFunction = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch | None"]]
 
@@ -27,8 +26,8 @@ BatchFunction = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch 
 def mapped(frame: DataFrame, work: BatchFunction, schema: str) -> DataFrame:
     """Apply ``work`` to each non-empty partition's batches; return its rows of ``schema``.
 
-    ``frame`` has a column. Spark keeps the rows of a batch until ``work`` yields: None where it has
-    no results for long.
+    ``frame`` has one column or more. Spark keeps a batch's rows until ``work`` yields, None if
+    there are no results for long.
     """
     if _has_pandas():
 
@@ -69,7 +68,7 @@ def numbered(
 ) -> DataFrame:
     """Return the rows that a function yields for each number below ``count``.
 
-    ``tasks`` of Spark's share the numbers; by default as many tasks as run at a time.
+    ``tasks`` Spark tasks share the numbers; by default as many as run at a time.
     """
     rows = 1 if _has_pandas() else _LISTS
 
@@ -87,7 +86,7 @@ def _has_pandas() -> bool:
 
 
 def batched(rows: Iterable[tuple[Any, ...]], schema: str) -> Iterator[pa.RecordBatch]:
-    """Yield rows as batches: of some thousands, or of fewer with some MiB of binary."""
+    """Yield rows as batches: of some thousands, or fewer with some MiB of binary."""
     import pyarrow as pa
 
     known = arrow_schema(schema)
@@ -109,7 +108,7 @@ def batched(rows: Iterable[tuple[Any, ...]], schema: str) -> Iterator[pa.RecordB
 
 
 def arrow_schema(schema: str) -> pa.Schema:
-    """Return the Arrow schema for names and types in Spark's notation."""
+    """Return the Arrow schema of names and types in Spark's notation."""
     import pyarrow as pa
 
     types = {
@@ -130,11 +129,11 @@ def _fields(schema: str) -> str:
 def _lists(
     work: BatchFunction, columns: Iterable[Any], names: list[str], schema: str
 ) -> Iterator[pa.Array]:
-    """Yield a list for each row that came in: results of ``work``, and None for the other rows."""
+    """Yield a list for each input row: results of ``work``, and None for the other rows."""
     import pyarrow as pa
 
     kind = pa.list_(pa.struct(list(arrow_schema(schema))))
-    owed = 0  # rows that came in, without their lists yet
+    owed = 0  # input rows without their lists yet
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal owed
@@ -151,7 +150,7 @@ def _lists(
     rest: list[pa.RecordBatch] = []
     incoming = batches()
     for found in work(incoming):
-        # One row is kept back, for results at the end.
+        # One row is kept back for results at the end.
         if found is None and owed > 1:
             yield pa.nulls(owed - 1, kind)
             owed = 1

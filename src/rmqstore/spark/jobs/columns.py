@@ -22,9 +22,9 @@ _WRITABLE = [name for name, column in COLUMNS.items() if column.writable]
 
 
 def store_columns(df: DataFrame, topic: str | None) -> DataFrame:
-    """Return the DataFrame with only a message's columns; ``topic``, if given, is that of all rows.
+    """Return the DataFrame with only a message's columns; ``topic``, if given, is for all rows.
 
-    Raises ``SchemaError`` if a column is unknown, there twice, of another type, or missing,
+    Raises ``SchemaError`` if a column is unknown, repeated, of another type, or missing,
     ``MessageIllegalError`` or ``TypeError`` for an invalid ``topic``.
     """
     if topic is not None:

@@ -1,7 +1,7 @@
-"""A new store of some topics of a store, or of its newer part; done by the executors.
+"""A new store with some topics of a store, or its newer part; made by the executors.
 
-Records are copied as they are, but for their places in the log: queue offsets stay, and with them
-the consumers' progress.
+Records are copied unchanged except their log offsets: queue offsets stay, and with them the
+consumers' progress.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompactedStore", "compact"]
 
-# In each file: the table by topics, and the separator after a topic's name.
+# For each file: the table by topics, and the separator after a topic's name.
 _TABLES = {
     paths.CONSUMER_OFFSET_JSON: ("offsetTable", "@"),
     paths.LMQ_CONSUMER_OFFSET_JSON: ("offsetTable", "@"),
@@ -93,14 +93,14 @@ def compact(
     spark : SparkSession
         Also one of Spark Connect.
     src : path-like
-        The store that is read; another process may have it open. Driver and executors share the
+        The store to read; another process may have it open. Driver and executors share the
         file system of both paths.
     dst : path-like
-        Not there yet, or an empty directory.
+        A new path, or an empty directory.
     topics : str or iterable of str, optional
-        Topics that are copied; all by default. What was deleted stays behind.
+        Topics to copy; all by default. Deleted messages are not copied.
     since : int, datetime or str, optional
-        From the first record in the log that was stored then or later; all of it by default.
+        Start at the first record in the log stored at or after this time; all of it by default.
 
     Returns
     -------
@@ -111,17 +111,17 @@ def compact(
     DestinationError
         ``dst`` is not empty; also a ``ValueError``.
     StoreNotFoundError, TopicNotFoundError
-        There is no such store, or no such topic in it.
+        No such store, or no such topic in it.
     StoreCorruptError
-        A record does not check; nothing is at ``dst`` then.
+        A record is invalid; nothing is left at ``dst``.
     MessagesRemovedError
-        Retention took files of ``src`` meanwhile.
+        Retention removed files of ``src`` meanwhile.
     TypeError, ValueError
-        An argument is not what it may be.
+        An argument has a wrong type or value.
 
     Notes
     -----
-    Bytes, store times and queue offsets stay as they are, and so do topics, groups and consumers'
+    Bytes, store times and queue offsets stay the same, and so do topics, groups and consumers'
     progress in ``config``. Physical offsets change, and with them the store's message ids; the
     offset of a prepared message, in the record that ended its transaction, is not adjusted. A
     queue's light queues go with its records.
@@ -167,7 +167,7 @@ def compact(
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """State of a store when the job begins."""
+    """State of a store at the job's start."""
 
     config: StoreConfig
     start: int
@@ -177,7 +177,7 @@ class _Look:
 
 @dataclass(frozen=True)
 class _LookTask:
-    """Reads the state of the store, and checks that the topics are in it."""
+    """Reads the state of the store, and checks that it has the topics."""
 
     path: str
     topics: tuple[str, ...] | None
@@ -197,7 +197,7 @@ class _LookTask:
 
 @dataclass(frozen=True)
 class _MeasureTask:
-    """Counts the records that begin in some ranges of the log."""
+    """Counts the records that begin in ranges of the log."""
 
     source: LogSource
     ranges: tuple[tuple[int, int], ...]
@@ -208,7 +208,7 @@ class _MeasureTask:
 
 
 def _measure_tasks(log: LogSource, start: int, stop: int, since: int) -> list[_MeasureTask]:
-    """Divide a log into ranges that each lie in one file, and group them into tasks."""
+    """Divide a log into ranges, each within one file, and group them into tasks."""
     cell = piece_bytes(log.file_size)
     ranges = []
     at = start
@@ -223,7 +223,7 @@ def _measure_tasks(log: LogSource, start: int, stop: int, since: int) -> list[_M
 
 
 def _check_gapless(log: LogSource, measured: Sequence[Measured], start: int, stop: int) -> None:
-    """Raise where records of a part do not begin at the end of the part before: damaged bytes."""
+    """Raise if a part's records do not begin at the end of the previous part's: damaged bytes."""
     expected = start
     for part in measured:
         if part.first >= 0 and part.first != expected:
@@ -243,7 +243,7 @@ def _check_gapless(log: LogSource, measured: Sequence[Measured], start: int, sto
 
 
 def _pieces(measured: Iterable[Measured]) -> Iterator[LogPiece]:
-    """Return the parts from the first record on that is not too old."""
+    """Yield the parts, from the first record that is not too old."""
     reached = False
     for part in measured:
         if reached:

@@ -13,7 +13,7 @@ __all__ = ["CopyTask", "copy_tasks"]
 
 @dataclass(frozen=True)
 class CopyTask:
-    """Writes some pieces of the new log: the arguments of ``copy_pieces``."""
+    """Writes pieces of the new log; has the arguments of ``copy_pieces``."""
 
     pieces: tuple[LogPiece, ...]
     sources: Mapping[int, LogSource]
@@ -37,8 +37,8 @@ def copy_tasks(
 ) -> list[CopyTask]:
     """Divide pieces of :func:`rmqstore.offline.assign_positions` into tasks; ``directory`` exists.
 
-    ``sources`` are by the number in the pieces. ``store_timestamp``, in ms, is that of all records;
-    -1: each keeps its own.
+    ``sources`` are by ``LogPiece.source``. ``store_timestamp``, in ms, is for all records; -1: each
+    keeps its own.
     """
     tasks = []
     for run in runs(piece.size for piece in planned):

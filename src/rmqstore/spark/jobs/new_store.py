@@ -1,6 +1,6 @@
-"""A store made by many tasks: invisible before it is complete.
+"""A store made by many tasks, invisible until complete.
 
-It is made in a directory beside its final path, and renamed at the end.
+It is made in a directory next to its final path, and renamed at the end.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
 __all__ = ["DestinationError", "complete", "new_store"]
 
-_REMOVALS = 50  # tries, until the last tasks of a failed job have ended
+_REMOVALS = 50  # attempts, until the last tasks of a failed job have ended
 _REMOVAL_PAUSE = 0.1  # seconds
 
 
 class DestinationError(ValueError):
-    """The new store cannot be made at its path; the message names the path."""
+    """The new store cannot be made at its path, which is in the message."""
 
 
 @contextlib.contextmanager
 def new_store(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Provide a directory to make a store in, which becomes ``path``; on an error it is removed.
+    """Provide a directory for a new store, which becomes ``path``; removed on an error.
 
-    It has an empty ``commitlog`` and ``config``. Raises ``DestinationError`` if ``path`` is no
-    empty directory, now or at the end; a link to an empty one stays, and leads to the store.
+    It has an empty ``commitlog`` and ``config``. Raises ``DestinationError`` unless ``path`` is
+    free or empty, now and at the end; a link to an empty directory stays, and leads to the store.
     """
     named = Path(absolute_path("path", path))
     try:
@@ -102,7 +102,7 @@ def complete(
     *,
     staged: Path | None = None,
 ) -> None:
-    """Make the queues, the index and the checkpoint of a store from its log; ``staged`` is removed.
+    """Make a store's queues, index and checkpoint from its log, and remove ``staged``.
 
     Source: ``store/DefaultMessageStore.java`` doReput.
     """
@@ -116,8 +116,6 @@ def complete(
 
 @dataclass(frozen=True)
 class _SealTask:
-    """Writes the checkpoint."""
-
     directory: str
     config: StoreConfig
     last_record: int
@@ -127,7 +125,7 @@ class _SealTask:
     def run(self) -> None:
         if self.staged is not None and self.staged.exists():
             shutil.rmtree(self.staged)
-        if self.last_record < 0:  # no message: like a new store of the engine
+        if self.last_record < 0:  # no message: the same as a new store of the engine
             with rmqstore.open(self.directory, "a", config=self.config):
                 return
         if not self.config.message_index_enable:

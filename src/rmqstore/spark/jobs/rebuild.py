@@ -1,4 +1,4 @@
-"""Consume queues and index files made from a commit log by the executors.
+"""Consume queues and index files, made from a commit log by the executors.
 
 Source: ``store/DefaultMessageStore.java ReputMessageService``, done by many processes at once.
 """
@@ -59,7 +59,7 @@ class RebuildResult:
     Attributes
     ----------
     messages : int
-        Records of the log.
+        Records in the log.
     units : int
         Records with a unit in a queue.
     queues : int
@@ -68,11 +68,11 @@ class RebuildResult:
     skipped : int
         Records with an impossible topic or queue, or an implausible queue offset.
     bytes : int
-        Of the log.
+        Size of the log.
     workers : int
         Processes that read the log.
     seconds : float
-        From the call to the return.
+        Duration of the call.
     """
 
     messages: int
@@ -97,27 +97,27 @@ def rebuild(
 ) -> RebuildResult:
     """Make the consume queues and the index files of a store from its commit log.
 
-    The executors read the log and write the files, which are those that opening the store for
-    writing would make, byte for byte. On a failure nothing is left.
+    The executors read the log and write the files, byte for byte those that opening the store for
+    writing would make. After a failure nothing is left.
 
     Parameters
     ----------
     spark : SparkSession
         Also one of Spark Connect. Its workers need the same file system.
     src : path-like
-        Directory of the store. It is only read.
+        Directory of the store, which is only read.
     dst : path-like
-        Where ``consumequeue`` and ``index`` are made: a directory that has neither, or that is
-        not there yet. The store itself, if both are missing in it: it is locked meanwhile.
+        Parent of the new ``consumequeue`` and ``index``: a directory without either, or a new
+        path. If both are missing there, the store itself, which is locked meanwhile.
     mode : str, optional
         ``"direct"``: each task writes units at their positions. ``"shuffle"``: units go through
-        Spark, and a queue is written by one task and gets its name when it is whole; for file
-        systems on which not every node may write to the same file.
+        Spark, and one task writes a queue, which is renamed when complete; for file systems where
+        not every node may write to the same file.
     config : StoreConfig or path of a broker.conf, optional
-        For the sizes of the files to be made and the delay levels. Sizes that it does not set
-        are inferred from the queues and the index that ``src`` has, else RocketMQ's defaults hold.
+        Sizes of the files to make, and delay levels. Unset sizes are inferred from the queues and
+        the index of ``src``, else RocketMQ's defaults apply.
     range_bytes : int, optional
-        Bytes of the log for a task to read; by default 8 to 128 MiB, a 32nd of it.
+        Bytes of the log per task; by default a 32nd of it, within 8 to 128 MiB.
 
     Returns
     -------
@@ -126,22 +126,22 @@ def rebuild(
     Raises
     ------
     StoreNotFoundError
-        There is no store at ``src``.
+        No store at ``src``.
     StoreCorruptError
-        A record does not check, and others lie behind it.
+        A record is invalid, and others follow it.
     StoreLockedError
         ``dst`` is the store itself, and it is open for writing.
     IncompatibleStoreError
-        There are records of RocketMQ 5.
+        The log has records of RocketMQ 5.
     FileExistsError
         ``dst`` has consume queues or an index.
     ValueError, TypeError
-        An argument is not what it may be.
+        An argument has a wrong type or value.
 
     Notes
     -----
-    A store that is being written to while its log is read is rebuilt up to somewhere behind its
-    end as of the call.
+    If the store is written to meanwhile, it is rebuilt up to some point after its end at the
+    time of the call.
     Source: ``store/DefaultMessageStore.java ReputMessageService``, ``CommitLogDispatcher``.
     """
     began = time.monotonic()
@@ -181,7 +181,7 @@ def rebuild(
 
 
 def configuration(config: StoreConfig | str | os.PathLike[str] | None) -> StoreConfig:
-    """Return the configuration given to a job."""
+    """Return a job's configuration."""
     if config is None or isinstance(config, StoreConfig):
         return config or StoreConfig()
     if not isinstance(config, (str, os.PathLike)):
@@ -190,7 +190,7 @@ def configuration(config: StoreConfig | str | os.PathLike[str] | None) -> StoreC
 
 
 def settings_of(config: StoreConfig | str | os.PathLike[str] | None, source: str) -> StoreConfig:
-    """Return a configuration; open settings are inferred from the queue and index files."""
+    """Return a configuration, with unset sizes inferred from the queue and index files."""
     chosen = configuration(config)
     derived = (paths.CONSUME_QUEUE, paths.INDEX)
     if not sizes_left_open(chosen) or not any(Path(source, name).is_dir() for name in derived):
@@ -213,7 +213,7 @@ def _lock(path: str, held: contextlib.ExitStack) -> None:
 
 @contextlib.contextmanager
 def _job_directory(target: Path) -> Iterator[Path]:
-    """Make the directory for all files; it is removed on failure."""
+    """Make a directory for all files; removed at the end, with its new parents on failure."""
     missing = [path for path in (target, *target.parents) if not path.exists()]
     directory = target / IN_STORE / f"rebuild-{new_name()}"
     directory.mkdir(parents=True)
@@ -229,7 +229,6 @@ def _job_directory(target: Path) -> Iterator[Path]:
 
 
 def _put_in_place(directory: Path, target: Path) -> None:
-    """Rename the files to their final names."""
     index = target / paths.INDEX
     if any((directory / paths.INDEX).iterdir()):
         (directory / paths.INDEX).rename(index)
@@ -242,7 +241,6 @@ def _put_in_place(directory: Path, target: Path) -> None:
 
 
 def _run(spark: SparkSession, plan: LogPlan, mode: Mode, directory: Path) -> BuildTotals:
-    """Make all files below ``directory``."""
     build = Build(plan, str(directory))
     build.create()
     work = RebuildTasks(build, (seen(plan.path), SeenStore(str(directory))))

@@ -1,7 +1,7 @@
-"""Tasks of a rebuild as Spark runs them: numbers go in, rows come out.
+"""Tasks of a rebuild as Spark runs them: from numbers to rows.
 
-The work itself is :class:`rmqstore.offline.Build`'s.  In mode ``"shuffle"`` the units are rows,
-which Spark sorts, so that one task writes a queue.
+The work itself is :class:`rmqstore.offline.Build`'s.  In mode ``"shuffle"`` units are rows, sorted
+by Spark, so that one task writes a queue.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def spread(
 
 @dataclass(frozen=True)
 class Failure:
-    """An error that ended a task, and would end it again."""
+    """An error that ended a task, and would end a retry."""
 
     error: Exception
 
@@ -65,7 +65,7 @@ class RebuildTasks:
     """Tasks of a rebuild."""
 
     build: Build
-    planned: tuple[SeenStore, ...] = ()  # checked by each task first: the store, and its target
+    planned: tuple[SeenStore, ...] = ()  # checked first by each task: the store, and its target
 
     def scan_direct(self, number: int) -> Iterator[Row]:
         """Read a range, and write its units at their positions."""
@@ -119,7 +119,7 @@ class RebuildTasks:
         yield _report(written)
 
     def run_step(self, steps: list[BuildStep], number: int) -> Iterator[Row]:
-        """Do a step that follows the scan."""
+        """Run a step that follows the scan."""
         try:
             check_all(self.planned)
             yield _report(self.build.run(steps[number]))

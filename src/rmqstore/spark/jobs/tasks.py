@@ -1,6 +1,6 @@
-"""Work for the executors of a session, and its results: plain objects there and back.
+"""Work for a session's executors, and its results: plain objects there and back.
 
-With DataFrames alone, so that Spark Connect runs it too.
+Uses only DataFrames, so that Spark Connect runs it too.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["Task", "run_on_rows", "run_tasks", "runs", "task_count"]
 
 ANSWER = "number long, value binary"
-_REFUSALS = (StoreError, ValueError, TypeError, LookupError)  # retries would be in vain
+_REFUSALS = (StoreError, ValueError, TypeError, LookupError)  # retrying is useless
 TASK_BYTES = 256 << 20
 TASKS_LEAST = 8
 _MAX_AT_A_TIME, _LARGE_TASK_BYTES = 8 << 30, 512 << 20
 
 
 class Task(Protocol):
-    """A plain object that pickles; it may run twice, or be ended in the middle."""
+    """A plain object that pickles; it may run twice, or be ended midway."""
 
     def run(self) -> Any:
         """Do the work; the result is small, and pickles."""
@@ -38,10 +38,10 @@ class Task(Protocol):
 def run_tasks(
     spark: SparkSession, tasks: Sequence[Task], planned: Sequence[SeenStore] = ()
 ) -> list[Any]:
-    """Run each task by itself on an executor that sees ``planned``; return the results in order.
+    """Run each task on an executor that sees ``planned``; return the results in order.
 
-    An error caused by a task's input is raised as if it had run here; any other is retried as often
-    as the session is set to, and raised as Spark's own error.
+    An error caused by a task's input is raised as if it had run here; others are retried as the
+    session is configured, and raised as Spark's own error.
     """
     if not tasks:
         return []
@@ -106,7 +106,7 @@ def _answer(number: int, value: Any) -> pa.RecordBatch:
 
 
 def _collected(frame: DataFrame) -> list[Any]:
-    """Return the values in the order of their numbers, or raise the first refusal."""
+    """Return the values by number, or raise the first refusal."""
     rows = sorted(frame.collect(), key=lambda row: int(row["number"]))
     values = [pickle.loads(bytes(row["value"])) for row in rows]
     for value in values:
@@ -118,8 +118,8 @@ def _collected(frame: DataFrame) -> list[Any]:
 def runs(sizes: Iterable[int]) -> list[slice]:
     """Divide consecutive pieces of work, given by their bytes, into tasks.
 
-    At least 8 where pieces of one size allow it, each of 256 MiB at most unless a piece is larger
-    by itself.
+    At least 8 if pieces of one size allow it, each of at most 256 MiB unless a single piece is
+    larger.
     """
     known = list(sizes)
     target = max(1, min(TASK_BYTES, -(-sum(known) // TASKS_LEAST)))
@@ -136,7 +136,7 @@ def runs(sizes: Iterable[int]) -> list[slice]:
 
 
 def task_count(plan: LogPlan) -> int | None:
-    """Return the number of tasks for the ranges of a log; None: as many as run at a time.
+    """Return the number of tasks for a log's ranges; None: as many as run at a time.
 
     A task costs Spark some 10 ms, and the ranges are of one size.
     """

@@ -51,7 +51,7 @@ _ROWS = (
     "file string, expected string, found string"
 )
 _MAX_CHAINS = 1000  # reported per file
-# Rows between the tasks; topic and queue are those of the difference.
+# Kinds of rows between the tasks; topic and queue are the difference's.
 _QUEUE, _UNITS, _RANGE, _BLANK = ".queue", ".units", ".range", ".blank"
 
 
@@ -64,8 +64,8 @@ def verify(
 ) -> DataFrame:
     """Compare a store's consume queues and index files with its commit log.
 
-    Nothing is written. The executors do the work when the result is asked for, again each time,
-    and look at the log up to its end as of the call.
+    Nothing is written. The executors do the work each time the result is requested, and read the
+    log up to its end at the time of the call.
 
     Parameters
     ----------
@@ -74,32 +74,32 @@ def verify(
     path : path-like
         Directory of the store.
     config : StoreConfig or path of a broker.conf, optional
-        For the delay levels; sizes are inferred from the files.
+        Delay levels; sizes are inferred from the files.
     range_bytes : int, optional
-        Bytes of the log for a task to read; by default 8 to 128 MiB, a 32nd of it.
+        Bytes of the log per task; by default a 32nd of it, within 8 to 128 MiB.
 
     Returns
     -------
     pyspark.sql.DataFrame
         A row for each difference, with ``kind``, ``topic``, ``queue_id``, ``queue_offset``,
-        ``physical_offset``, ``file``, ``expected`` and ``found``; what does not apply is null.
-        The kinds: ``record_corrupt`` (bytes of the log that are no record), ``unit_missing``,
-        ``unit_differs``, ``unit_extra`` (its record is not there, or another's),
-        ``index_missing``, ``index_extra``, ``index_differs`` (the time of an entry),
-        ``index_chain`` (an entry or a slot leads elsewhere), ``unreadable`` (with the host).
+        ``physical_offset``, ``file``, ``expected`` and ``found``; null if not applicable.
+        The kinds: ``record_corrupt`` (invalid bytes of the log), ``unit_missing``,
+        ``unit_differs``, ``unit_extra`` (no such record, or another's),
+        ``index_missing``, ``index_extra``, ``index_differs`` (time of an entry),
+        ``index_chain`` (wrong link of an entry or a slot), ``unreadable`` (with the host).
 
     Raises
     ------
     StoreNotFoundError
         There is no store.
     ValueError, TypeError
-        An argument is not what it may be.
+        An argument has a wrong type or value.
 
     Notes
     -----
-    Where an executor does not see the store at its path, the query fails and names the host.
-    Units and entries of records that retention removed are no differences, nor are those of a
-    topic that was deleted. A time of delivery is not compared: the levels may have changed.
+    If an executor does not see the store at its path, the query fails and names the host.
+    Units and entries of records removed by retention, or of a deleted topic, are no differences.
+    Delivery times are not compared: the levels may have changed.
     """
     root = absolute_path("path", path)
     plan = plan_log(root, configuration(config), range_bytes=range_bytes, any_version=True)
@@ -179,7 +179,7 @@ class _Check:
         _, stop = self.plan.bounds(number)
         for offset, reason, resumed in walk.damages:
             if offset >= stop and stop % self.plan.file_size == 0:
-                continue  # the range that begins there reports it
+                continue  # reported by the range that begins there
             after = min(self.plan.end, max(stop, offset + 1))
             blank = resumed < 0 and walk.is_blank(offset, after)
             # Zeros may be the end of the log: decided once all ranges are known.
@@ -221,7 +221,7 @@ class _Check:
                     yield _unreadable(topic.name, queue_id, broken)
 
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass on differences, and look for units without a record."""
+        """Pass on differences, and search for units without a record."""
         with one_line_errors():
             self.seen.check()
         return batched(self._finished(batches), _ROWS)
@@ -261,7 +261,7 @@ class _Check:
 
 
 class _UnitCheck:
-    """Compares units of a range of the log with those in the queues' files."""
+    """Comparison of units of a log range with the queues' files."""
 
     def __init__(self, plan: LogPlan) -> None:
         self._plan = plan
@@ -276,7 +276,6 @@ class _UnitCheck:
         return known
 
     def compare(self, run: UnitRun, walk: LogWalk) -> Iterator[Row]:
-        """Compare units with the files."""
         topic, queue_id, first = run.topic, run.queue_id, run.first
         seen = self._seen.setdefault((topic, queue_id), [])
         if seen and seen[-1][1] == first:
@@ -295,7 +294,7 @@ class _UnitCheck:
                     elif other.physical_offset <= one.physical_offset or not walk.has_unit(
                         *where, other.physical_offset, other.size
                     ):
-                        # A later record of the same place is the queue's.
+                        # A later record for the same queue offset is the queue's.
                         yield ("unit_differs", *row, _text(other))
             at += len(data)
 
@@ -306,7 +305,7 @@ class _UnitCheck:
                 yield (_UNITS, topic, queue_id, first, stop, None, None, None)
 
     def extra(self, topic: str, queue_id: int, seen: list[tuple[int, int]]) -> Iterator[Row]:
-        """Yield units without a record of the log, outside of the compared ranges."""
+        """Yield units without a record of the log, outside the compared ranges."""
         queue = self._queue(topic, queue_id)
         walk = self._plan.walk(0) if self._plan.count else None
         for start in queue.starts:
@@ -322,7 +321,7 @@ class _UnitCheck:
         for path, first, data in self._queue(topic, queue_id).read(start, stop):
             for number, unit in used_units(data):
                 offset = unit.physical_offset
-                # Messages removed by retention are not missed, nor are later ones.
+                # Records removed by retention are not missed, nor are later ones.
                 if 0 <= offset < self._plan.first:
                     continue
                 where = topic, queue_id, first + number
@@ -331,13 +330,13 @@ class _UnitCheck:
 
 
 class _EntryCheck:
-    """Compares index entries of a range of the log with those of all index files."""
+    """Comparison of index entries of a log range with all index files."""
 
     def __init__(
         self, config: StoreConfig, files: Iterable[str], walk: LogWalk, start: int, stop: int
     ) -> None:
         self._walk = walk
-        # File, entries of the range that are still to come, end time of the file before.
+        # File, reader, remaining entries of the range, end time of the previous file.
         self._parts: list[tuple[str, IndexFileReader, int, int, int]] = []
         before = -1
         for path in files:
@@ -346,15 +345,15 @@ class _EntryCheck:
                 low, high = part.first_at(start), part.first_at(stop)
             except (StoreError, OSError):
                 before = -1
-                continue  # the task of that file reports why
+                continue  # reported by that file's task
             if low < high:
                 self._parts.append((path, part, low, high, before))
             before = part.end_timestamp
-        self._wanted: list[LooseEntry] = []  # once there is a difference
+        self._wanted: list[LooseEntry] = []  # from the first difference on
         self._differs = False
 
     def compare(self, data: memoryview) -> None:
-        """Compare the next entries; entries not found in order are kept for the end."""
+        """Compare the next entries; those not found in order are kept for :meth:`end`."""
         while data and self._parts and not self._differs:
             path, part, low, high, before = self._parts[0]
             count = min(high - low, len(data) // ENTRY_BYTES)
@@ -377,7 +376,7 @@ class _EntryCheck:
                 found = f"entry {at}: key_hash={key_hash}"
                 if known[key] > 0:
                     known[key] -= 1
-                    # The first entry's time is counted from the end of the file before.
+                    # The first entry's time is counted from the end of the previous file.
                     wanted = index_seconds(part.begin_timestamp if at > 1 else before, times[key])
                     if seconds != wanted and (at > 1 or before >= 0):
                         yield (

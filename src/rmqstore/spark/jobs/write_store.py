@@ -1,7 +1,7 @@
-"""A new store from a DataFrame of any size: encoded and written by the executors.
+"""A new store from a DataFrame of any size, encoded and written by the executors.
 
-Each task encodes its rows once, in a log of its own. Their sizes then determine their places, and
-they are copied there with their offsets: rows computed again might be others.
+Each task encodes its rows once, in a log of its own. Their sizes then determine their positions,
+to which they are copied: rows computed again might differ.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["WrittenStore", "write_store"]
 
 _COUNTS = "counts.json"  # in a segment: messages of each queue
-_FIRSTS = "firsts.json"  # and their first queue offsets in the new store
+_FIRSTS = "firsts.json"  # in a segment: their first queue offsets in the new store
 _MAX_QUEUE_NUMS = 65536
 
 
@@ -90,18 +90,18 @@ def write_store(
     Parameters
     ----------
     df : DataFrame
-        ``body`` is needed (binary or string); ``topic``, ``tags``, ``keys``, ``queue_id``,
-        ``properties``, ``flag``, ``born_timestamp`` and what else :meth:`MessageStore.put_table`
-        takes may be there. What the store decides, such as ``physical_offset``, is not looked at.
+        ``body`` is required (binary or string); ``topic``, ``tags``, ``keys``, ``queue_id``,
+        ``properties``, ``flag``, ``born_timestamp`` and other columns of
+        :meth:`MessageStore.put_table` are optional. Values set by the store are ignored.
     path : path-like
-        On a file system that driver and executors share; not there yet, or an empty directory.
+        On a file system shared by driver and executors; a new path, or an empty directory.
     topic : str, optional
         Topic of all rows, in place of the column.
     queue_nums : int, optional
-        Queues of a topic, 1 to 65,536: rows without ``queue_id`` take turns. A topic has more
-        where ``queue_id`` says so.
+        Queues of a topic, 1 to 65,536: rows without ``queue_id`` take turns. A topic gets more
+        if a ``queue_id`` requires it.
     config : StoreConfig or path of a broker.conf, optional
-        Sizes of files, limits, the store host.
+        File sizes, limits, store host.
 
     Returns
     -------
@@ -112,15 +112,15 @@ def write_store(
     DestinationError
         ``path`` is not empty; also a ``ValueError``.
     SchemaError, ValueError, TypeError
-        A column or another argument is not what it may be.
+        A column or another argument has a wrong type or value.
     MessageIllegalError
-        A row cannot be stored; nothing is at ``path`` then.
+        A row cannot be stored; nothing is left at ``path``.
 
     Notes
     -----
-    Rows keep the order of the DataFrame within a queue; all of them have one store time. The
-    DataFrame is computed once. At ``path`` is nothing before all is written and forced to the
-    disk; meanwhile twice the room is taken beside it.
+    Rows keep the DataFrame's order within a queue, and all have one store time. The DataFrame is
+    computed once. Nothing is at ``path`` before all is written and forced to the disk; until
+    then twice the space is needed next to it.
     """
     began = time.monotonic()
     queue_nums = integer_within("queue_nums", queue_nums, 1, _MAX_QUEUE_NUMS)
@@ -169,7 +169,7 @@ def write_store(
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """Log of one task: its path, and the pieces that it can be taken apart into."""
+    """Log of one task: its directory, and the pieces it can be divided into."""
 
     directory: str
     pieces: tuple[tuple[int, int, int], ...]  # start, stop, bytes
@@ -211,7 +211,7 @@ class _Stage:
 
 
 class _Pieces:
-    """Divides a growing log into pieces that each lie in one of its files."""
+    """Division of a growing log into pieces, each within one file."""
 
     def __init__(self, file_size: int) -> None:
         self._file_size = file_size
@@ -220,7 +220,7 @@ class _Pieces:
         self.found: list[tuple[int, int, int]] = []
 
     def add(self, log: LogWriter, offsets: NDArray[np.int64]) -> None:
-        """Add records that were appended; they begin at ``offsets``."""
+        """Add appended records, which begin at ``offsets``."""
         import numpy as np
 
         cells = (offsets // self._file_size) * (self._file_size // self._cell + 1)
@@ -232,7 +232,7 @@ class _Pieces:
                 stop = log.end
             else:
                 stop = int(offsets[following])
-                if stop // self._file_size != last // self._file_size:  # a filler is between
+                if stop // self._file_size != last // self._file_size:  # a blank in between
                     stop = last + log.record_size(last)
             if self._last == int(cells[head]):
                 start = self.found.pop()[0]
@@ -241,7 +241,7 @@ class _Pieces:
 
 
 def _with_queue_ids(batch: pa.RecordBatch, turn: int, queue_nums: int) -> pa.Table:
-    """Return a batch whose rows all have a queue."""
+    """Return a batch with a queue for every row."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -259,14 +259,14 @@ def _with_queue_ids(batch: pa.RecordBatch, turn: int, queue_nums: int) -> pa.Tab
 
 @dataclass(frozen=True)
 class _AssignFirstOffsets:
-    """Assigns first queue offsets in the new store to each segment, and enters the topics."""
+    """Assigns the segments' first queue offsets in the new store, and enters the topics."""
 
     making: str
     segments: tuple[str, ...]
     queue_nums: int
 
     def run(self) -> dict[str, int]:
-        """Return the messages of each topic."""
+        """Return the number of messages by topic."""
         ends: dict[str, Counter[int]] = {}
         for segment in self.segments:
             counts = load_queue_numbers(Path(segment, _COUNTS))

@@ -39,7 +39,7 @@ _QUEUE_OPTIONS = (
 
 
 class BatchReader(DataSourceReader):
-    """Batch query: plans on the driver, and reads its partitions in the tasks.
+    """Batch query: planned on the driver, read in the tasks.
 
     Raises ``OptionError`` or ``SchemaError`` for an invalid option or column,
     ``StoreNotFoundError`` if a path is no store.
@@ -55,7 +55,7 @@ class BatchReader(DataSourceReader):
         return _Push(self)
 
     def push(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Take the filters that Arrow evaluates exactly; return the rest."""
+        """Take the filters that Arrow evaluates exactly as Spark; return the rest."""
         taken: list[Condition] = list(self.query.filters.conditions)
         left: list[Filter] = []
         for asked in filters:
@@ -70,7 +70,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the partitions; errors as :func:`rmqstore.spark.read.plan.plan`.
 
-        For an empty list Spark makes one of its own, which has no rows.
+        For an empty list Spark makes a partition of its own, without rows.
         """
         with one_line_errors():
             return plan(self.query)
@@ -103,10 +103,10 @@ def _query(given: Mapping[str, str], schema: StructType) -> Query:
 
 
 class _Push:
-    """``pushFilters`` of a reader, for sessions that have not enabled it for sources.
+    """``pushFilters`` of a reader, for sessions without push-down to sources.
 
-    Such a session refuses readers that override the method, which it detects by ``__func__``; one
-    that has enabled it just calls it.
+    Such a session refuses readers that override the method, detected by ``__func__``; other
+    sessions just call it.
     """
 
     def __init__(self, reader: BatchReader) -> None:

@@ -26,8 +26,8 @@ __all__ = [
 
 _log = Log("rmqstore")
 
-WORTH = 8 << 20  # bytes that are worth a task of their own
-_TASKS_BY_SIZE = 1000  # made by maxPartitionBytes below that
+WORTH = 8 << 20  # bytes worth a task of their own
+_TASKS_BY_SIZE = 1000  # limit of tasks smaller than that
 _TASKS_WARNED = 4000
 
 _UNITS_AT_A_TIME = 1 << 19
@@ -43,17 +43,16 @@ def split_queue_range(
     max_bytes: int,
     max_messages: int | None = None,
 ) -> list[tuple[int, int, int]]:
-    """Return parts of a queue's range: start, stop and bytes, in order; together the range.
+    """Return consecutive parts of a queue's range: start, stop and bytes.
 
-    No part has more than ``max_messages``, and only one of a single message has more than
-    ``max_bytes``. Raises ``MessagesRemovedError`` if
-    retention took some meanwhile.
+    No part has more than ``max_messages``, and only one of a single message more than
+    ``max_bytes``. Raises ``MessagesRemovedError`` if retention removed some meanwhile.
     """
     import numpy as np
 
     parts: list[tuple[int, int, int]] = []
     queue = Queue(store, topic, queue_id)
-    first, base = start, 0  # of the current part, and the bytes before it
+    first, base = start, 0  # start of the current part, and the bytes before it
     total = 0
     for at in range(start, stop, _UNITS_AT_A_TIME):
         upto = min(at + _UNITS_AT_A_TIME, stop)
@@ -75,7 +74,7 @@ def split_queue_range(
 
 
 def at_least(max_bytes: int, total: int) -> int:
-    """Return ``maxPartitionBytes``, or more where that would make thousands of tiny tasks.
+    """Return ``maxPartitionBytes``, or more if that would make thousands of tiny tasks.
 
     At least a thousandth of ``total``, the bytes of all tasks, up to 8 MiB.
     """
@@ -83,7 +82,7 @@ def at_least(max_bytes: int, total: int) -> int:
 
 
 def warn_of_many(tasks: int, total: int) -> None:
-    """Log that a query has thousands of small tasks: each costs Spark some 10 ms."""
+    """Warn that a query has thousands of small tasks, each of which costs Spark some 10 ms."""
     if tasks > _TASKS_WARNED and total // tasks < WORTH:
         _log.warning(
             "%d tasks of %d bytes on average: larger maxPartitionBytes or maxMessagesPerPartition, "
@@ -94,16 +93,16 @@ def warn_of_many(tasks: int, total: int) -> None:
 
 
 def units_of(queue: Queue, start: int, stop: int) -> NDArray[Any]:
-    """Return units from bounds that were looked up; no file is listed again."""
+    """Return units within bounds already looked up; no file is listed again."""
     return queue.units(start, stop, bounds=(start, stop))
 
 
 def merged(
     pieces: Iterable[Piece], max_bytes: int, max_messages: int | None = None
 ) -> list[tuple[Piece, ...]]:
-    """Return pieces in groups, in order, within limits of bytes and messages together.
+    """Group pieces, in order, within limits of bytes and messages per group.
 
-    A larger piece is alone, and with ``max_messages`` so is one that is not of a queue.
+    A larger piece is alone, and with ``max_messages`` so is a piece that is not a queue's.
     """
     groups: list[list[Piece]] = []
     size = count = 0

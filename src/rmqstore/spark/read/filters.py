@@ -1,7 +1,7 @@
 """Spark's filters that Arrow evaluates exactly as Spark does.
 
-SQL's logic has three values: a row passes where the filter is true, and a negated one passes where
-it is false; null is neither. Each filter therefore has two forms, one for either case.
+SQL's logic has three values: a row passes if the filter is true, and a negated one passes if it is
+false; null is neither. Each filter therefore has two forms, one for either case.
 
 Source: pyspark, ``sql/datasource.py`` Filter and its subclasses.
 """
@@ -69,12 +69,12 @@ Value = int | str | bytes | None
 
 @dataclass(frozen=True)
 class Condition:
-    """Filter in plain data."""
+    """Filter as plain data."""
 
     operator: str  # ``equal``, ``same`` (null equals null), ``is_in`` and so on
     column: str
     values: tuple[Value, ...] = ()  # of the column's type; times are in us since the epoch
-    wanted: bool = True  # whether rows pass where it is true, or where it is false
+    wanted: bool = True  # whether rows pass if it is true, or if it is false
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Filters:
         return tuple(dict.fromkeys(condition.column for condition in self.conditions))
 
     def expression(self) -> Any:
-        """Return a ``pyarrow.compute.Expression``; None without conditions."""
+        """Return a ``pyarrow.compute.Expression``; None if there are no conditions."""
         import pyarrow.compute as pc
 
         found = None
@@ -99,7 +99,7 @@ class Filters:
         return found
 
     def passing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch's rows that pass, typed as ``arrow_schema``; the batch if all do."""
+        """Return the passing rows of a batch, typed as ``arrow_schema``; the batch if all pass."""
         if not self.conditions:
             return batch
         import pyarrow.compute as pc
@@ -115,7 +115,7 @@ class Filters:
 
 
 NO_FILTERS = Filters()
-"""Everything passes."""
+"""No filters: every row passes."""
 
 
 def condition_of(asked: Filter, columns: Iterable[str]) -> Condition | None:
@@ -144,7 +144,7 @@ def condition_of(asked: Filter, columns: Iterable[str]) -> Condition | None:
 
 
 def _plain(value: Any, kind: DataType) -> Value:
-    """Return a literal as the column's type; ``TypeError`` or ``OverflowError`` if impossible."""
+    """Return a literal of the column's type; ``TypeError`` or ``OverflowError`` if impossible."""
     if value is None:
         return None
     if isinstance(kind, StringType) and isinstance(value, str):

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["COUNTED", "estimated_size", "first_unit_at", "split_scan"]
 
 COUNTED = 4096
-"""Messages of a queue whose sizes are added up; of more, about as many are sampled."""
+"""Messages of a queue whose sizes are added up; beyond that they are estimated."""
 
 
 def first_unit_at(queue: Queue, start: int, stop: int, physical_offset: int) -> int:
-    """Return the first queue offset whose record begins at or after an offset of the log."""
+    """Return the first queue offset whose record begins at or after a log offset."""
     if _record_of(queue, stop - 1, stop)[1] < physical_offset:
         return stop
     while start < stop:
@@ -35,7 +35,7 @@ def first_unit_at(queue: Queue, start: int, stop: int, physical_offset: int) -> 
 
 
 def _record_of(queue: Queue, at: int, stop: int) -> tuple[int, int]:
-    """Return the first unit from ``at`` on with a record, and where that begins."""
+    """Return the first unit from ``at`` on that has a record, and the record's offset."""
     step = 1
     while at < stop:
         units = units_of(queue, at, min(at + step, stop))
@@ -48,7 +48,7 @@ def _record_of(queue: Queue, at: int, stop: int) -> tuple[int, int]:
 
 
 def estimated_size(queue: Queue, start: int, stop: int) -> int:
-    """Return the bytes of a queue's range; an estimate beyond so many messages."""
+    """Return the bytes of a queue's range, estimated beyond ``COUNTED`` messages."""
     upto = min(stop, start + COUNTED)
     total = int(sizes_of(units_of(queue, start, upto)).sum())
     return total if upto == stop else total * (stop - start) // (upto - start)
@@ -57,9 +57,9 @@ def estimated_size(queue: Queue, start: int, stop: int) -> int:
 def split_scan(
     store: MessageStore, piece: Piece, limit: int, most: int | None
 ) -> Iterator[tuple[int, int, int]]:
-    """Divide a range of the log by bytes or messages, reading each: yields start, stop and bytes.
+    """Divide a log range by bytes or messages, reading it: yields start, stop and bytes.
 
-    A part exceeds ``limit`` bytes only with a single message; parts without a message are left out,
+    A part exceeds ``limit`` bytes only with a single message; parts without messages are left out,
     or joined to others.
     """
     import numpy as np

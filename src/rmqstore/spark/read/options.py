@@ -44,36 +44,36 @@ _POLICIES: dict[str, OnCorrupt] = {"fail": "raise", "skip": "skip", "stop": "sto
 
 @dataclass(frozen=True)
 class Selection:
-    """Selected stores and messages, and how they are read; plain data.
+    """Selected stores and messages, and the way of reading them; plain data.
 
-    At most one of ``topics``, ``topic_pattern`` and ``queues`` is set; none of them: all topics.
+    At most one of ``topics``, ``topic_pattern`` and ``queues`` is set; with none, all topics.
     """
 
     stores: tuple[str, ...]  # absolute directories, each a store
     topics: tuple[str, ...] | None = None
-    topic_pattern: str | None = None  # a regular expression that the whole name matches
+    topic_pattern: str | None = None  # regular expression for the whole name
     queues: dict[str, tuple[int, ...]] | None = None
-    tags: str | None = None  # an expression such as ``"TagA || TagB"``
+    tags: str | None = None  # expression such as ``"TagA || TagB"``
     keys: tuple[str, ...] | None = None
     on_corrupt: OnCorrupt = "raise"
     fail_on_data_loss: bool = True
     max_partition_bytes: int = 128 << 20
     max_messages_per_partition: int | None = None
     min_partitions: int | None = None
-    columns: tuple[str, ...] | None = None  # named by the options; None: by the schema
-    sql: str | None = None  # an SQL92 filter over the properties
+    columns: tuple[str, ...] | None = None  # from the options; None: from the schema
+    sql: str | None = None  # SQL92 filter over the properties
 
     @property
     def on_removed(self) -> Literal["raise", "skip"]:
-        """Behaviour of a scan where retention took messages."""
+        """Behaviour of a scan if retention removed messages."""
         return "raise" if self.fail_on_data_loss else "skip"
 
 
 def default_schema(given: Mapping[str, str]) -> StructType:
-    """Return the columns that are read without a schema of the user.
+    """Return the columns read without a user's schema.
 
-    Only ``columns`` and ``includeProperties`` matter. Raises ``OptionError`` if a column is unknown
-    or there twice, or the two contradict each other.
+    Uses only ``columns`` and ``includeProperties``. Raises ``OptionError`` if a column is unknown
+    or repeated, or the two contradict each other.
     """
     names = {"columns", "includeproperties", "includeheaders"}
     few = {name: value for name, value in given.items() if name.lower() in names}
@@ -83,7 +83,7 @@ def default_schema(given: Mapping[str, str]) -> StructType:
 
 
 def parse_selection(options: Options) -> Selection:
-    """Parse the common options; the stores are looked for, but not opened.
+    """Parse the common options; the stores must exist, but are not opened.
 
     Raises ``OptionError``, ``FilterError`` for ``tags`` or ``sql``, ``StoreNotFoundError`` if a
     path is no store.
@@ -116,7 +116,7 @@ def parse_selection(options: Options) -> Selection:
 
 
 def selected_queues(store: MessageStore, selection: Selection) -> dict[str, tuple[int, ...]]:
-    """Return the selected queues that exist now, by topic; some may have no message yet.
+    """Return the selected existing queues, by topic; some may be empty.
 
     They are in ``topics.json`` or have directories.
     """
@@ -147,10 +147,10 @@ def check_names(
     *,
     positions: Mapping[str, Iterable[int]] | None = None,
 ) -> None:
-    """Refuse topics and queues that no store has; ``known`` is of all the stores together.
+    """Refuse topics and queues that no store has; ``known`` is for all stores together.
 
     Raises ``TopicNotFoundError``, and ``OptionError`` for a queue, or for one of the ``positions``
-    of a topic that is not read.
+    in a topic that is not read.
     """
     where = ", ".join(selection.stores)
     wanted = selection.topics or tuple(selection.queues or ())
@@ -214,7 +214,7 @@ def _is_queue(value: Any) -> bool:
 
 
 def _stores(given: Iterable[str]) -> tuple[str, ...]:
-    """Return each store once; matches of a glob in the order of the names."""
+    """Return each store once; matches of a glob sorted by name."""
     found: dict[str, None] = {}
     for path in given:
         matches = [path]
@@ -229,7 +229,7 @@ def _stores(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _is_whole(match: Path) -> bool:
-    """Whether it is a directory, and not one of a write or a job beside a store."""
+    """Whether it is a directory, and not one of a write or a job next to a store."""
     return not is_unfinished_store(match) and match.is_dir()
 
 

@@ -1,7 +1,7 @@
 """Work of a task: pieces of one store, as Arrow batches in the types that Spark planned with.
 
-A piece holds the arguments of :meth:`MessageStore.scan`; the end of each is fixed when the query is
-planned, so that messages put later never appear.
+A piece holds arguments of :meth:`MessageStore.scan`; its end is fixed when the query is planned,
+so that messages put later never appear.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ __all__ = [
 
 BATCH_ROWS, BATCH_BYTES = 16384, 8 << 20
 
-_MAX_OPEN = 32  # stores that a worker's process keeps open
+_MAX_OPEN = 32  # stores kept open by a worker process
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Part of a store that is read in sequence."""
+    """Part of a store, read in sequence."""
 
     # ``start`` and ``stop`` of "queue" are queue offsets, else log offsets ("keys": by the index)
     kind: Literal["queue", "log", "keys"]
     start: int
     stop: int
-    topics: tuple[str, ...] = ()  # of a queue, its own alone; else those wanted, none for all
+    topics: tuple[str, ...] = ()  # a queue's own; else those wanted, empty for all
     queue_id: int = -1  # -1: any
     since: int | None = None  # store time in ms since the epoch
     until: int | None = None  # store time in ms since the epoch
@@ -77,7 +77,7 @@ class StorePartition(InputPartition):
     pieces: tuple[Piece, ...]
     filters: Filters = NO_FILTERS  # further conditions for rows
     on_corrupt: Literal["raise", "skip", "stop"] = "raise"  # at a record; "stop" ends the piece
-    on_removed: Literal["raise", "skip"] = "raise"  # where retention took some still to come
+    on_removed: Literal["raise", "skip"] = "raise"  # if retention removed messages still to read
     # a record of the planned log, no earlier than the last message; None: any store will do
     known_record: RecordIdentity | None = None
 
@@ -99,7 +99,7 @@ def queue_piece(
 
 
 def read_partition(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition, at most 16,384 at a time, in 8 MiB unless it is a single one.
+    """Yield the rows of a partition, in batches of up to 16,384, and of 8 MiB unless a single row.
 
     Spark's own partition for an empty plan has none. Raises ``StoreCorruptError``,
     ``MessagesRemovedError``, and ``StoreReplacedError`` whatever ``on_removed`` is.
@@ -143,14 +143,14 @@ def _rows(partition: StorePartition, schema: StructType) -> Iterator[pa.RecordBa
 
 
 def _opened_as_planned(partition: StorePartition) -> MessageStore | None:
-    """Return the planned store; None where all its messages may be skipped."""
+    """Return the planned store; None if all its messages may be skipped."""
     store = opened(partition.path)
     known_record = partition.known_record
     if known_record is None:
         return store
     offset = known_record.physical_offset
     if identity_at(store, offset) != known_record:
-        store.close()  # a store kept open may not see what the planner has seen
+        store.close()  # a store kept open may lag behind the planner's view
         store = opened(partition.path)
     if identity_at(store, offset) == known_record:
         return store
@@ -179,7 +179,7 @@ def scan_piece(
     return store.scan(
         piece.topics or None,
         piece.queue_id if piece.queue_id >= 0 else None,
-        columns=tuple(columns) or ("queue_id",),  # for counting rows, the cheapest column
+        columns=tuple(columns) or ("queue_id",),  # cheapest column for counting rows
         start=piece.start,
         stop=piece.stop,
         since=piece.since,
@@ -198,10 +198,10 @@ _open: dict[str, tuple[Any, MessageStore]] = {}
 
 
 def opened(path: str) -> MessageStore:
-    """Return a store open for reading, for the process's next tasks too; callers do not close it.
+    """Return a store open for reading, kept for the process's next tasks; callers do not close it.
 
-    Opened again where the directory was replaced. Raises ``StoreNotFoundError`` if there is no
-    store, or this host does not see it.
+    Reopened if the directory was replaced. Raises ``StoreNotFoundError`` if there is no store, or
+    this host does not see it.
     """
     identity = _identity(path)
     known = _open.pop(path, None)
@@ -218,16 +218,16 @@ def opened(path: str) -> MessageStore:
 
 
 def _identity(path: str) -> tuple[int, ...]:
-    """Return values that change when the store is replaced, or topics of it are deleted."""
+    """Return values that change when the store is replaced, or its topics are deleted."""
     found = [*_directories(path), *_numbers(Path(path, paths.DELETED_TOPICS))]
-    # A broker keeps no note of a deleted topic: the directory of all topics shows it.
+    # A broker does not note a deleted topic: the directory of all topics shows it.
     with contextlib.suppress(OSError):
         found.append(Path(path, paths.CONSUME_QUEUE).stat().st_mtime_ns)
     return tuple(found)
 
 
 def _directories(path: str) -> tuple[int, ...]:
-    """Return values that change when the store is replaced, while the first is open."""
+    """Return values that change when the store is replaced while the old one is open."""
     return *_numbers(Path(path)), *_numbers(Path(path, paths.COMMIT_LOG))
 
 

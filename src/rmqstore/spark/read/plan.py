@@ -1,7 +1,7 @@
-"""Plan of a batch query: pieces of stores, shared out to tasks.
+"""Plan of a batch query: pieces of stores, divided among tasks.
 
-The end is fixed here, down to the last message: tasks read no further. Together the pieces give the
-rows of :meth:`MessageStore.scan`, or, along queues, of consumers.
+The end is fixed here, to the last message: tasks read no further. Together the pieces give the rows
+of :meth:`MessageStore.scan`, or, along queues, of consumers.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["plan"]
 
 
 def plan(query: Query) -> list[StorePartition]:
-    """Return the partitions of a query, none empty, each within the selection's bytes and messages.
+    """Return a query's partitions, none empty, each within the selection's bytes and messages.
 
     Raises ``OptionError``, ``FilterError``, ``TopicNotFoundError``, ``StoreNotFoundError``,
-    ``OSError``; ``MessagesRemovedError`` if retention took a position in an option.
+    ``OSError``; ``MessagesRemovedError`` if retention removed an option's position.
     """
     with ExitStack() as stack:
-        # Opened again: a store kept open may have looked for new queues a moment ago.
+        # Opened afresh: a store kept open checks for new queues only now and then.
         stores = [stack.enter_context(rmqstore.open(path, "r")) for path in query.selection.stores]
         _check(query, stores)
         return _planned([StorePlan(store, query) for store in stores], query.selection)
@@ -59,7 +59,7 @@ def _planned(plans: list[StorePlan], selection: Selection) -> list[StorePartitio
     if wanted is None:
         wanted = max(1, min(os.cpu_count() or 1, total // WORTH))
     found = _shared_out(plans, selection, total, wanted)
-    if len(found) < wanted:  # sizes were estimates
+    if len(found) < wanted:  # as sizes were estimates
         total = sum(piece.size for partition in found for piece in partition.pieces)
         found = _shared_out(plans, selection, total, wanted)
     warn_of_many(len(found), total)

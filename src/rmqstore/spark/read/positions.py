@@ -33,21 +33,21 @@ PerQueue = dict[str, dict[int, int]]
 class Positions:
     """Start or end positions in queues; plain data."""
 
-    option: str  # its name, for errors
+    option: str  # name of the option, for errors
     # for queues without an entry in ``offsets`` or ``times``
     word: Literal["first", "last", "group"]
     # by topic and queue; -2 is the first, -1 the one after the last
     offsets: PerQueue = field(default_factory=dict)
-    time: int | None = None  # of all queues, in ms since the epoch
+    time: int | None = None  # for all queues, in ms since the epoch
     times: PerQueue = field(default_factory=dict)  # ms since the epoch, by topic and queue
-    on_no_match: Literal["error", "last"] = "error"  # where no message is so young
+    on_no_match: Literal["error", "last"] = "error"  # if all messages are older
     group: str | None = None  # the group of ``word``
-    exact: bool = True  # whether an offset that is not there is an error; else the nearest is taken
-    is_end: bool = False  # whether reading ends here: no message before a time lies behind it
+    exact: bool = True  # whether a missing offset is an error; else the nearest is taken
+    is_end: bool = False  # whether reading ends here: after the last message before a time
 
     @property
     def topics(self) -> dict[str, set[int]]:
-        """Named topics, each with its named queues."""
+        """Named topics, and the named queues of each."""
         found: dict[str, set[int]] = {}
         for per_queue in (self.offsets, self.times):
             for topic, queues in per_queue.items():
@@ -55,11 +55,11 @@ class Positions:
         return found
 
     def time_of(self, topic: str, queue_id: int) -> int | None:
-        """Return the time for a queue, None where it is an offset."""
+        """Return the time for a queue, None if it has an offset."""
         return self.times.get(topic, {}).get(queue_id, self.time)
 
     def progress(self, store: MessageStore) -> Mapping[tuple[str, str], Mapping[int, int]]:
-        """Return the progress of all groups of a store; empty where no group is used."""
+        """Return the progress of all groups of a store; empty if no group is used."""
         return OffsetTable.load(store.path).offsets if self.word == "group" else {}
 
     def resolve(
@@ -73,9 +73,9 @@ class Positions:
     ) -> int:
         """Return the queue offset of a position; ``bounds`` and ``progress`` save look-ups.
 
-        ``bounds`` are the first offset and the one after the last. Raises
-        ``MessagesRemovedError`` if it lies before the first that is there, ``OptionError``
-        if behind the last, or no message is so young.
+        ``bounds`` are the first offset and the one after the last. Raises ``MessagesRemovedError``
+        before the first existing offset, ``OptionError`` after the last, or if all messages are
+        older.
         """
         low, high = bounds or store.queue_bounds(topic, queue_id)
         time = self.time_of(topic, queue_id)
@@ -112,9 +112,9 @@ class Positions:
 
 
 def parse_from(options: Options) -> Positions | None:
-    """Return the start positions; None without such an option, ``OptionError`` if one is invalid.
+    """Return the start positions; None without such an option, ``OptionError`` if invalid.
 
-    Queues without an entry, and those in which a group has none, begin at their first.
+    Queues without an entry, and those without an offset of the group, start at their first.
     """
     options.together("consumeFrom", "consumeFromTimestamp")
     on_no_match = options.choice("onNoTimestampMatch", "error", ("error", "last", "latest"))
@@ -143,7 +143,7 @@ def parse_from(options: Options) -> Positions | None:
 
 
 def parse_until(options: Options) -> Positions | None:
-    """Return the end positions, exclusive; None without such an option.
+    """Return the end positions, exclusive; None if there is no such option.
 
     Raises ``OptionError`` if a value is invalid, or options contradict each other.
     """

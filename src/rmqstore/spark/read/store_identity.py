@@ -1,8 +1,7 @@
 """Identity of a store: one record by which a task recognises the planned store.
 
 Inode numbers do not identify a store: a new directory gets those of a removed one, and some file
-systems number files on each node in their own way. A record that was put later differs in offset or
-time.
+systems number files differently on each node. A record put later differs in offset or time.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordIdentity", "StoreReplacedError", "cut_before", "identity_at", "last_identity"]
 
-_LOOK_BYTES = 64 << 10  # searched first for the last record
+_LOOK_BYTES = 64 << 10  # first part searched for the last record
 _LOOK_GROWTH = 16
 
 
@@ -38,7 +37,7 @@ class RecordIdentity(NamedTuple):
 
 
 def identity_at(store: MessageStore, physical_offset: int) -> RecordIdentity | None:
-    """Return the record that begins at an offset of the log; None without a valid one."""
+    """Return the record at a log offset; None if there is no valid one."""
     try:
         found = store.at(physical_offset)
     except (MessageNotFoundError, StoreCorruptError):
@@ -54,7 +53,7 @@ def identity_at(store: MessageStore, physical_offset: int) -> RecordIdentity | N
 
 
 def cut_before(path: str, physical_offset: int) -> str:
-    """Return which log file ends before an offset that it had, and where; "" if none does."""
+    """Describe the log file that ends before an offset it had; "" if none does."""
     names = (file.name for file in Path(path, paths.COMMIT_LOG).iterdir())
     starts = map(paths.parse_offset_file_name, names)
     before = (start for start in starts if start is not None and start <= physical_offset)
@@ -69,10 +68,10 @@ def cut_before(path: str, physical_offset: int) -> str:
 
 
 def last_identity(store: MessageStore, first: int, end: int) -> RecordIdentity | None:
-    """Return the last record of a range of the log, or None: retention takes it last."""
+    """Return the last record of a log range, or None: retention removes it last."""
     size = _LOOK_BYTES
     file_size = store.config.mapped_file_size_commit_log
-    newest = (end - 1) // file_size * file_size  # where a record begins, if any
+    newest = (end - 1) // file_size * file_size  # a record begins here, if any
     while first < end:
         start = max(first, end - size)
         if start < newest:

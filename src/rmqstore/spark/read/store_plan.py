@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = ["StorePlan"]
 
-_RECORD_COST = 4096  # reading a record by its offset costs as much as so many bytes in sequence
-_LOOKUPS = 4096  # keys by the index, at most
-_HITS = 16384  # of keys; above, the log is read
+_RECORD_COST = 4096  # bytes read in sequence at the cost of reading a record by its offset
+_LOOKUPS = 4096  # limit of key look-ups in the index
+_HITS = 16384  # limit of key hits; above, the log is read
 
 
 class StorePlan:
-    """Pieces of one store, as large as can be."""
+    """Pieces of one store, as large as possible."""
 
     def __init__(self, store: MessageStore, query: Query) -> None:
         self.store = store
-        # with conditions that a scan along the log does not check itself
+        # including conditions that a scan along the log does not check itself
         self.filters = query.filters
         self.pieces: list[Piece] = []
         self._query = query
@@ -64,7 +64,7 @@ class StorePlan:
 
     @cached_property
     def known_record(self) -> RecordIdentity | None:
-        """The last record that may be read."""
+        """Last record that may be read."""
         return last_identity(self.store, self._first, self._end)
 
     def _scan(self) -> Scan:
@@ -92,7 +92,6 @@ class StorePlan:
     # Along queues
 
     def _of_queues(self, scan: Scan) -> Iterator[Piece]:
-        """Yield the pieces along queues."""
         query = self._query
         topics = pushdown.texts_of(self._bounds, "topic")
         low, high = pushdown.range_of(self._bounds, "queue_id")
@@ -114,7 +113,7 @@ class StorePlan:
                     yield from self._queue_piece(timed, topic, queue_id, (start, stop), log_range)
 
     def _within_times(self, scan: Scan, topic: str, queue_id: int) -> Scan:
-        """Return a scan of the store times for a queue: a clock may have been set."""
+        """Return a scan of a queue's store times: a clock may have been set."""
         begin, until = self._query.begin, self._query.until
         since = None if begin is None else begin.time_of(topic, queue_id)
         before = None if until is None else until.time_of(topic, queue_id)
@@ -141,7 +140,7 @@ class StorePlan:
         offsets: tuple[int, int],
         log_range: tuple[int, int],
     ) -> Iterator[Piece]:
-        """Yield the part of a queue's range whose records lie in a range of the log."""
+        """Yield the part of a queue's range whose records are in a log range."""
         low, high = pushdown.range_of(self._bounds, "queue_offset")
         start, stop = max(offsets[0], low), min(offsets[1], high + 1)
         queue = Queue(self.store, topic, queue_id)
@@ -170,7 +169,7 @@ class StorePlan:
             if found is not None:
                 yield from found
                 return
-        if keys and topics:  # a scan with both goes by the index
+        if keys and topics:  # a scan with both would use the index
             self._also(Condition("is_in", "topic", topics))
             topics = ()
         elif not keys:
@@ -182,7 +181,7 @@ class StorePlan:
         yield self._piece(scan, "log", start, stop, topics=topics, queue_id=one)
 
     def _log_range(self, scan: Scan) -> tuple[int, int]:
-        """Return the range of the log within a scan's offsets and times."""
+        """Return the log range within a scan's offsets and times."""
         start, stop = self._first, self._end
         if not scan.is_along_queue:
             start = max(start, scan.start or 0)
@@ -193,7 +192,7 @@ class StorePlan:
         return scan.narrowed(start, max(start, stop))
 
     def _by_queues(self, scan: Scan, start: int, stop: int) -> list[Piece] | None:
-        """Return pieces of the topics' queues, and of the log behind; None: the log is less."""
+        """Return pieces of the topics' queues, and of the log after them; None: the log is less."""
         counted = self._selection.max_messages_per_partition is not None
         if self._query.way == "commitlog" or scan.queue_id is not None:
             return None
@@ -220,15 +219,15 @@ class StorePlan:
         return pieces
 
     def _was_deleted(self, topic: str) -> bool:
-        """Whether records of the log may be a topic's, but in none of its queues."""
+        """Whether the log may have records of a topic that are in none of its queues."""
         return self.store.deleted_topics.get(topic, -1) > self._first
 
     def _by_index(self, scan: Scan, start: int, stop: int) -> list[Piece] | None:
-        """Return pieces of the keys' index hits, and of the log behind; None: the log is less."""
+        """Return pieces of the keys' index hits, and of the log after; None: the log is less."""
         forced = self._query.way == "index"
         upto = stop
         topics = scan.topics
-        if not topics:  # the index knows a key only together with its topic
+        if not topics:  # the index has keys only together with topics
             topics = tuple(self.store.queue_ids())
             upto = min(stop, self._queued())
             if upto <= start or not topics or any("\ufffd" in topic for topic in topics):
@@ -277,7 +276,7 @@ class StorePlan:
     def _piece(
         self, scan: Scan, kind: Literal["queue", "log", "keys"], start: int, stop: int, **more: Any
     ) -> Piece:
-        """Make a piece with the conditions that a scan checks itself."""
+        """Make a piece, with the conditions that a scan checks itself."""
         size = stop - start
         if kind == "queue":
             queue = Queue(self.store, more["topics"][0], more["queue_id"])
@@ -296,7 +295,7 @@ class StorePlan:
     # Division into tasks
 
     def split(self, limit: int, most: int | None) -> Iterator[Piece]:
-        """Yield pieces, with their sizes, of at most ``limit`` bytes and ``most`` messages."""
+        """Yield pieces, with sizes, of at most ``limit`` bytes and ``most`` messages."""
         for piece in self.pieces:
             if piece.kind == "queue" and _is_small(piece, limit, most):
                 yield piece

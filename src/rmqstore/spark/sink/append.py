@@ -1,9 +1,9 @@
-"""Append of staged rows to the log, each exactly once, also across a crash.
+"""Append of staged rows to the log, each exactly once, even across a crash.
 
-An intent is on the disk before the first row is in the log. It names the staged files and where
-the log ended. The next commit finds an intent that was not ended, finds by the unique keys
-which of its rows are in the log, and puts the rest: from the intent's own files, as a query that
-is run again may give its rows in another order. Nothing is ever cut from the log.
+An intent is on the disk before the first row is in the log, with the staged files and the log's
+end. The next commit finds an unfinished intent, determines by the unique keys which of its rows are
+in the log, and puts the rest: from the intent's own files, as a query that runs again may give its
+rows in another order. Nothing is ever cut from the log.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class UnfinishedWriteError(StoreError):
 def append(
     options: WriteOptions, limits: SinkLimits, job: Job, files: Iterable[StagedFile]
 ) -> None:
-    """Put staged files into the store, unless the job is in it; first finish a pending write.
+    """Put staged files into the store, unless it has the job; first finish a pending write.
 
     Raises ``StoreLockedError``; ``StagedFileError``, with nothing written; ``UnfinishedWriteError``
     if the write has begun: the next one to this store finishes it.
@@ -88,10 +88,10 @@ def append(
 
 
 def roll_forward(store: MessageStore, ledger: Ledger, *, sync: bool) -> None:
-    """Finish the write of an intent, if there is one; with ``sync`` the disk has the rows first.
+    """Finish an intent's write, if there is one; ``sync`` forces the rows to the disk first.
 
     Raises ``UnfinishedWriteError`` if it cannot be finished now, ``StoreCorruptError`` if the log
-    has other rows of it than it can have, or the intent is not as it was written.
+    has impossible rows of it, or the intent is damaged.
     """
     intent = ledger.intent()
     if intent is None:
@@ -104,7 +104,7 @@ def roll_forward(store: MessageStore, ledger: Ledger, *, sync: bool) -> None:
 
 
 def check_place(options: WriteOptions) -> None:
-    """Refuse to make a store among other files or inside a store, by ``OptionError``."""
+    """Refuse, by ``OptionError``, to make a store among other files or inside a store."""
     if has_store(options.path):
         return
     check_outside(options.path)
@@ -117,7 +117,7 @@ def check_place(options: WriteOptions) -> None:
 
 
 def check_outside(path: str) -> None:
-    """Raise ``OptionError`` if a path is inside a store, which the message names."""
+    """Raise ``OptionError`` if a path is inside a store, which is in the message."""
     try:
         refuse_inside(path)
     except IncompatibleStoreError as error:
@@ -125,7 +125,7 @@ def check_outside(path: str) -> None:
 
 
 def foreign_entries(path: str) -> list[str]:
-    """Return a directory's entries that are not a store's or the sink's; none if it is missing."""
+    """Return a directory's entries that are neither a store's nor the sink's; none if missing."""
     directory = Path(path)
     if not directory.is_dir():
         return []
@@ -134,25 +134,25 @@ def foreign_entries(path: str) -> list[str]:
 
 
 def named(entries: list[str]) -> str:
-    """Return entries of a directory, at least one, as text for messages."""
+    """Return a text naming entries of a directory, at least one, for messages."""
     more = len(entries) - _MAX_NAMED
     text = ", ".join(repr(name) for name in entries[:_MAX_NAMED])
     return f"there is {text}" + (f" and {more} more" if more > 0 else "")
 
 
 def has_store(path: str) -> bool:
-    """Whether there is a store: a file of its log."""
+    """Whether there is a store: a log file."""
     found = Path(path, paths.COMMIT_LOG).glob("[0-9]*")
     return any(paths.parse_offset_file_name(file.name) is not None for file in found)
 
 
 def in_order(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
-    """Return the files with rows in the order in which their rows are put."""
+    """Return the non-empty files in the order of their rows in the log."""
     return tuple(sorted((file for file in files if file.rows), key=lambda file: file.partition))
 
 
 def _check_limits(store: MessageStore, limits: SinkLimits) -> None:
-    """Refuse a store of other limits than the rows were checked with."""
+    """Refuse a store with other limits than those used to check the rows."""
     found = limits_in_force(store.config)
     if found != limits:
         raise StoreError(
@@ -183,9 +183,9 @@ def _finish(
 def put_files(
     store: MessageStore, directory: Path, intent: Intent, *, skip: int = 0, whole: bool = False
 ) -> None:
-    """Put the rows of staged files but the first ``skip``; ``whole`` checks sums, not sizes alone.
+    """Put the rows of staged files after the first ``skip``; ``whole`` checks sums, not only sizes.
 
-    Raises ``StagedFileError`` if a file is missing, or is not as its task left it; no row is put.
+    Raises ``StagedFileError`` if a file is missing, or not as its task left it; no row is put.
     """
     rest: list[tuple[StagedFile, int]] = []
     for file in intent.files:
@@ -233,7 +233,7 @@ def _rows_in_log(store: MessageStore, intent: Intent) -> int:
             f"{intent.job.text}, which {Ledger(store.path).intent_path} names, were in it; "
             "writes go on once that file is removed",
         )
-    # Where the first rows went by retention, the last one shows how many there were.
+    # If retention removed the first rows, the last one shows how many there were.
     if expected != count and not (low > intent.start and expected > count):
         raise StoreCorruptError(
             store.path,
@@ -246,7 +246,7 @@ def _rows_in_log(store: MessageStore, intent: Intent) -> int:
 
 
 def _rows_until(intent: Intent, key: str) -> int:
-    """Return the number of rows up to and with a key's row; -1 without such a row."""
+    """Return the number of rows up to and including a key's row; -1 if there is no such row."""
     try:
         partition, row = row_of_key(key)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Exchange two directories atomically, and recover an interrupted replacement.
+"""Atomic exchange of two directories, and recovery of an interrupted replacement.
 
 Source: Linux, ``renameat2``.
 """
@@ -23,10 +23,10 @@ _UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def swap(made: Path, path: Path) -> None:
-    """Put ``made``, complete and on the disk, in the place of ``path``, which is at ``made`` then.
+    """Replace ``path`` by ``made``, complete and on the disk; the old one goes to ``made``.
 
-    ``made`` is ``<path>.making-<name>``. Nothing changes on ``OSError``. Where names cannot be
-    exchanged, ``path`` is missing for a moment, which :func:`recover` ends after a crash.
+    ``made`` is ``<path>.making-<name>``. Nothing changes on ``OSError``. If names cannot be
+    exchanged, ``path`` is missing for a moment; :func:`recover` repairs that after a crash.
     """
     if not os.path.lexists(path):
         made.rename(path)
@@ -54,9 +54,9 @@ def recover(path: Path) -> None:
 
 
 def job_names(path: Path, marker: str) -> list[str]:
-    """Return the job names of the sink's own directories beside a path that is no link.
+    """Return the job names of the sink's own directories next to a path that is no link.
 
-    ``marker`` comes between the path's name and that of a job. Directories of others are left out.
+    ``marker`` is between the path's name and the job's. Others' directories are left out.
     """
     if not path.parent.is_dir():
         return []
@@ -70,7 +70,7 @@ def job_names(path: Path, marker: str) -> list[str]:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two names at once; False where the system cannot."""
+    """Exchange two names at once; False if the system cannot."""
     try:
         call = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):

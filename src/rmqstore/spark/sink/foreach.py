@@ -1,4 +1,4 @@
-"""Exactly once in output mode update, which Spark gives to Python sinks through foreachBatch only.
+"""Exactly once in output mode update, which Spark offers to Python sinks only by foreachBatch.
 
 Source: pyspark, ``sql/streaming/readwriter.py`` DataStreamWriter.foreachBatch.
 """
@@ -27,8 +27,8 @@ def batch_appender(
     path : str or path-like
         Directory of the store.
     name : str
-        Of the query: another for each query, and the same when it is started again. With a new
-        checkpoint its batches begin at 0 again, so that it needs a new name.
+        Name of the query: different for each query, and the same after a restart. With a new
+        checkpoint the batches begin at 0 again, so that a new name is needed.
     **options : str
         As for ``df.write``: ``topic``, ``queueNums`` and so on.
 

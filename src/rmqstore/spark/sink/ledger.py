@@ -1,8 +1,8 @@
 """Ledger of the sink in ``.spark`` of a store: committed batches, and a pending write.
 
-``ledger/<job>.json`` names the last batch of a query, or a job that is done; ``intent.json`` a
-write whose rows may be in the log in part; ``staging/<job>/`` has the files of tasks;
-``created.json`` marks a store that the sink made.
+``ledger/<job>.json`` has the last batch of a query, or a finished job; ``intent.json`` a write
+whose rows may be partly in the log; ``staging/<job>/`` has files of tasks; ``created.json`` marks
+a store made by the sink.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Job:
 
     kind: Literal["batch", "stream"]
     name: str  # of the job or of the query
-    batch: int  # number of the query's batch; of a batch job, 0 or its option
+    batch: int  # number of the query's batch; for a batch job, 0 or its option
     directory: str  # name of the directory with its staged files
-    kept: bool  # whether the ledger remembers it: its name may come again
+    kept: bool  # whether the ledger remembers it, as its name may be repeated
 
     @property
     def prefix(self) -> str:
-        """Prefix of its rows' unique keys: the same in each attempt."""
+        """Prefix of its rows' unique keys, the same in each attempt."""
         return digest(f"{self.kind}\0{self.name}\0{self.batch}")[:PREFIX_DIGITS].upper()
 
     @property
@@ -71,11 +71,11 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Intent:
-    """Write whose rows may be in the log, in whole or in part."""
+    """A write whose rows may be in the log, in whole or in part."""
 
     job: Job
     start: int  # physical offset; no row is before it
-    queue_nums: int | None  # queues of the topics that it makes
+    queue_nums: int | None  # queues of topics it creates
     files: tuple[StagedFile, ...]  # in the order of their rows in the log
 
     @property
@@ -90,7 +90,7 @@ class Intent:
 
 
 class Ledger:
-    """Files of the sink beside a store.
+    """Files of the sink in a store.
 
     Changes are written under another name, forced to the disk and renamed, by the holder of the
     store's lock; only staged files need no lock.
@@ -102,12 +102,12 @@ class Ledger:
         self.entries_path = self.root / "ledger"
         self.intent_path = self.root / "intent.json"  # the pending write
         self._created = self.root / "created.json"
-        self.staging = self.root / "staging"  # with a directory for each job whose tasks stage
+        self.staging = self.root / "staging"  # a directory for each job with staged files
 
     # Committed jobs
 
     def is_done(self, job: Job) -> bool:
-        """Whether a write is in the store already."""
+        """Whether the store already has a write."""
         entry = self.entry(job)
         return entry is not None and job.batch <= entry.batch
 
@@ -119,7 +119,7 @@ class Ledger:
         return _load(path, lambda found: _entry_of(found, job))
 
     def seal(self, job: Job, end: int) -> None:
-        """Record that a write is in the store, up to a physical offset."""
+        """Record that the store has a write, up to a physical offset."""
         if job.kept:
             data = {"kind": job.kind, "name": job.name, "batch": job.batch, "end": end}
             _save(self._entry_path(job), data)
@@ -142,7 +142,7 @@ class Ledger:
         return _load(self.intent_path, _intent_of)
 
     def begin(self, intent: Intent) -> None:
-        """Record that rows come into the log from now on; from here on they all will."""
+        """Record that rows are about to enter the log; from here on all of them will."""
         _save(self.intent_path, asdict(intent))
 
     def end(self) -> None:
@@ -182,7 +182,7 @@ class Ledger:
                 directory.rmdir()
 
     def keep_staging_only(self) -> None:
-        """Remove remains of an earlier attempt to make the store, but not staged files."""
+        """Remove remains of an earlier attempt to make the store, except staged files."""
         for directory, kept in ((self.store, self.root), (self.root, self.staging)):
             for path in directory.iterdir() if directory.is_dir() else ():
                 if path.is_dir() and path != kept:
@@ -191,7 +191,7 @@ class Ledger:
                     path.unlink()
 
     def staged_jobs(self) -> list[str]:
-        """Return the names of directories of staged files."""
+        """Return the names of directories with staged files."""
         try:
             return sorted(os.listdir(self.staging))  # noqa: PTH208 - names, not paths
         except FileNotFoundError:
@@ -203,7 +203,7 @@ class Ledger:
             sync_path(directory)
 
     def sweep(self, job: Job, now: float | None = None) -> None:
-        """Remove remains of a query's earlier batches, and jobs that were given up a day ago."""
+        """Remove remains of a query's earlier batches, and jobs abandoned a day ago."""
         limit = (time.time() if now is None else now) - _STALE_SECONDS
         intent = self.intent()
         kept = {job.directory} if intent is None else {job.directory, intent.job.directory}
@@ -214,7 +214,7 @@ class Ledger:
 
 
 def is_earlier(directory: str, job: Job) -> bool:
-    """Whether a directory is of another attempt at a query's batch, or of an earlier batch."""
+    """Whether a directory is another attempt's at a query's batch, or an earlier batch's."""
     stem, dot, rest = directory.partition(".")
     if not dot or job.kind != "stream" or stem != job.directory.partition(".")[0]:
         return False
@@ -232,7 +232,7 @@ def last_change(path: Path) -> float:
 
 
 def _save(path: Path, data: dict[str, Any]) -> None:
-    """Replace a small file; a crash at any moment leaves the old one or the new one."""
+    """Replace a small file; a crash leaves the old one or the new one."""
     made = [directory for directory in (path.parent, *path.parents) if not directory.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}{TEMPORARY}")
@@ -247,7 +247,7 @@ def _save(path: Path, data: dict[str, Any]) -> None:
 
 
 def _load(path: Path, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
-    """Read a small file, None without one."""
+    """Read a small file; None if it is missing."""
     try:
         with open_regular(path) as file:
             text = file.read().decode("utf-8")

@@ -41,8 +41,8 @@ _JOB_ID_LENGTH = 256
 class SinkLimits:
     """Limits of the store's records."""
 
-    max_message_size: int  # bytes that a record may take
-    file_size: int  # bytes of a file of the commit log; no record spans two
+    max_message_size: int  # bytes of a record
+    file_size: int  # bytes of a commit log file; no record spans two
     record_checksum: bool  # whether records carry ``__CRC32#``
     store_host_v6: bool  # whether the store's host is an IPv6 address
 
@@ -53,19 +53,19 @@ class WriteOptions:
 
     path: str  # directory of the store, absolute
     topic: str | None  # topic of all rows, in place of the column
-    # queues of a topic that the write makes; None: as configured for the store
+    # queues of topics created by the write; None: as configured for the store
     queue_nums: int | None
-    sync: bool  # whether everything is forced to the disk before a write counts as done
+    sync: bool  # whether all is forced to the disk before a write counts as done
     allow_overwrite: bool
-    job_id: str | None  # a batch write of a job that was written before is dropped
-    batch_id: int  # number of this part, where a job is written in several
+    job_id: str | None  # a batch write of a job already written is dropped
+    batch_id: int  # number of this part, if a job is written in several
     lock_timeout: float  # seconds to wait for another writer of the store
     config: str | None  # a ``broker.conf`` with the sizes of the store
 
     def store_config(self) -> StoreConfig | None:
-        """Return the configuration in the options, None without one; the log must lie in the store.
+        """Return the configuration in the options, or None; the log must be inside the store.
 
-        Raises ``ValueError`` if it lies elsewhere: staged and replaced is one directory.
+        Raises ``ValueError`` if it is outside: only one directory is staged and replaced.
         """
         if self.config is None:
             return None
@@ -115,8 +115,8 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
 def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
     """Return the columns to write, checked, in the order of ``SINK_COLUMNS``.
 
-    ``topic``, the option, stands for a column. Raises ``SchemaError`` if a column is unknown, there
-    twice or of another type, or one is missing.
+    ``topic``, the option, replaces the column. Raises ``SchemaError`` if a column is unknown,
+    repeated, of another type, or missing.
     """
     seen: set[str] = set()
     for field in schema.fields:
@@ -146,7 +146,7 @@ def limits_of(path: str, config: StoreConfig | None) -> SinkLimits:
     """Return the record limits of the store at a path, or of the one to be made there.
 
     Raises ``OptionError`` if the path is no directory, or ``config`` has other sizes than the
-    store, and what :func:`rmqstore.open` raises.
+    store, and the errors of :func:`rmqstore.open`.
     """
     if Path(path).exists() and not Path(path).is_dir():
         raise OptionError(f"option 'path' is {path!r}, which is no directory")

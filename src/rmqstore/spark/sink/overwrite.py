@@ -1,4 +1,4 @@
-"""Overwrite: a whole new store is made beside the old one, and takes its place at once."""
+"""Overwrite: a whole new store is made next to the old one, and replaces it at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TRIES = 3
 
 
 def making_path(path: str, job: Job) -> Path:
-    """Return the directory in which a job makes a store: beside the path, or a link's target."""
+    """Return the directory where a job makes a store: next to the path, or to a link's target."""
     return Path(f"{os.path.realpath(path)}{MAKING}{job.directory}")
 
 
@@ -47,9 +47,9 @@ def recover(path: str) -> None:
 
 
 def check_allowed(options: WriteOptions) -> None:
-    """Raise ``OptionError`` rather than overwrite data of others, or data the user did not allow.
+    """Raise ``OptionError`` rather than overwrite foreign data, or data not allowed by the user.
 
-    Also if the path is inside another store.
+    Also raised if the path is inside another store.
     """
     path = Path(options.path)
     if not path.is_dir() or not any(path.iterdir()):
@@ -78,16 +78,16 @@ def replace(
 ) -> None:
     """Replace the store by a new one of staged files, with the old sizes, queues and ledger.
 
-    Options overrule the old sizes and queues. Raises ``StoreLockedError``, ``StagedFileError`` or
-    ``OptionError``, others as :func:`rmqstore.open`; the old store is then as it was.
+    Options override the old sizes and queues. Raises ``StoreLockedError``, ``StagedFileError``,
+    ``OptionError``, or errors of :func:`rmqstore.open`; the old store is then unchanged.
     """
     path = Path(os.path.realpath(options.path))
     made = making_path(options.path, job)
     for _ in range(_TRIES):
         exchange.recover(path)
         _finish_pending(options)
-        # Held until the old directory is gone: who waits for the lock gets a store that is
-        # no more, and an error, but never writes to it.
+        # Held until the old directory is gone: a waiter for the lock gets a store that no longer
+        # exists, and an error, but never writes to it.
         with locked(options.path, options.lock_timeout):
             old = Ledger(path)
             if old.intent() is not None:
@@ -103,18 +103,18 @@ def replace(
 
 
 def discard_made(path: str, job: Job) -> None:
-    """Remove a job that was not committed."""
+    """Remove an uncommitted job."""
     recover(path)
     shutil.rmtree(making_path(path, job), ignore_errors=True)
 
 
 def making_names(path: str) -> list[str]:
-    """Return the names of the directories in which jobs make a store for a path."""
+    """Return the names of the directories where jobs make a store for a path."""
     return exchange.job_names(Path(os.path.realpath(path)), MAKING)
 
 
 def _finish_pending(options: WriteOptions) -> None:
-    """Complete an append that has an intent: its query is not to put it again."""
+    """Complete an append with an intent, as its query will not repeat it."""
     ledger = Ledger(options.path)
     if ledger.intent() is not None:
         with open_for_writing(options.path, options.store_config(), options.lock_timeout) as store:
@@ -157,7 +157,7 @@ def _make(
 
 
 def _sweep(path: Path, job: Job) -> None:
-    """Remove remains of a query's earlier batches, and jobs that were given up a day ago."""
+    """Remove remains of a query's earlier batches, and jobs abandoned a day ago."""
     for name in making_names(str(path)):
         entry = path.with_name(f"{path.name}{MAKING}{name}")
         if is_earlier(name, job) or last_change(entry) + _STALE_SECONDS < time.time():

@@ -1,7 +1,7 @@
 """Staging: a task checks its batches and leaves them in a file for the commit.
 
-A staged file is an Arrow file whose columns are those of ``put_table``; each row has the unique
-key that it gets in the log, which shows the rows of a file that are there already.
+A staged file is an Arrow file with the columns of ``put_table``; each row has its unique key of the
+log, which shows the rows of a file that are already there.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ __all__ = [
 PREFIX_DIGITS = 16
 _PART_DIGITS = 8
 _MAX_ROWS = 1 << 32
-# Set in each key: its last 16 digits are no physical offset, so that it is no store message id.
+# Set in each key, so that its last 16 digits are no physical offset: it is no store message id.
 _NO_OFFSET = INT32_MAX + 1
 
 
 class StagedFileError(StoreError):
-    """A file of a pending write is missing, or is not as its task left it."""
+    """A file of a pending write is missing, or not as its task left it."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Rules:
     """Requirements for rows."""
 
     columns: tuple[str, ...]  # from :func:`rmqstore.spark.sink.options.sink_columns`
-    topic: str | None  # of all rows, in place of the column
+    topic: str | None  # for all rows, in place of the column
     limits: SinkLimits  # of the store
 
 
@@ -66,7 +66,7 @@ class Rules:
 class StagedFile:
     """Staged file of one task."""
 
-    name: str  # in the job's directory; empty where there are no rows, and no file
+    name: str  # in the job's directory; empty without rows, and then without a file
     partition: int  # of the task
     rows: int
     bytes: int
@@ -82,8 +82,8 @@ def prepare(
 ) -> pa.RecordBatch:
     """Return a batch of Spark in the form of ``put_table``, with ``topic``, if given, in all rows.
 
-    Properties lose ``UNIQ_KEY``. Raises ``ValueError`` if a row, which it names, has no topic or
-    body, or for local times without a session's ``zone``.
+    Removes ``UNIQ_KEY`` from properties. Raises ``ValueError``, naming the row, for a missing topic
+    or body, and for local times without a session's ``zone``.
     """
     import pyarrow as pa
 
@@ -115,7 +115,6 @@ def _zone(column: str, zone: str | None) -> tzinfo:
 
 
 def _as_binary(column: pa.Array) -> pa.Array:
-    """Return texts as their bytes."""
     import pyarrow as pa
 
     if pa.types.is_large_string(column.type):
@@ -124,7 +123,7 @@ def _as_binary(column: pa.Array) -> pa.Array:
 
 
 def _without_unique_keys(column: pa.MapArray) -> pa.MapArray:
-    """Return maps without UNIQ_KEY: the key of the message that was read is not the new one's."""
+    """Return maps without UNIQ_KEY: a message that was read keeps its key to itself."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -146,10 +145,10 @@ def _without_unique_keys(column: pa.MapArray) -> pa.MapArray:
 
 
 def unique_keys(prefix: str, partition: int, first: int, count: int) -> pa.Array:
-    """Return unique keys of rows, of 32 hexadecimal digits: prefix, partition and row.
+    """Return unique keys of rows, in 32 hexadecimal digits: prefix, partition and row.
 
     ``prefix`` has 16 digits. Raises ``RowError`` if a partition has more than 2^32 rows. Source:
-    ``common/message/MessageClientIDSetter.java`` for the look of a key.
+    ``common/message/MessageClientIDSetter.java`` for the form of a key.
     """
     import numpy as np
     import pyarrow as pa
@@ -186,10 +185,10 @@ def stage(
     sync: bool,
     zone: str | None = None,
 ) -> StagedFile:
-    """Write a task's batches to a file of its own, each checked as the store will check it.
+    """Write a task's batches to a file of its own, each checked as by the store.
 
-    Raises ``RowError``, naming partition, column and row; no file is left on an error. The name is
-    a new one in each attempt: an earlier attempt's file may be needed still.
+    Raises ``RowError``, naming partition, column and row; an error leaves no file. The name is new
+    in each attempt: an earlier attempt's file may still be needed.
     """
     name = f"part-{partition:05d}-{secrets.token_hex(8)}.arrow"
     temporary = directory / f"{name}{TEMPORARY}"
@@ -198,7 +197,7 @@ def stage(
         first = next(checked, None)
         if first is None:
             return StagedFile("", partition, 0, 0, "", ())
-        directory.mkdir(parents=True, exist_ok=True)  # below what the planner saw, or made
+        directory.mkdir(parents=True, exist_ok=True)  # inside one seen or made by the planner
         rows, topics = _write(temporary, first, checked)
         if sync:
             sync_path(temporary)
@@ -239,7 +238,7 @@ def _checked(
     partition: int,
     zone: str | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches in staged form; empty ones are left out."""
+    """Yield the non-empty batches in staged form."""
     first = 0
     for batch in batches:
         count = batch.num_rows
@@ -259,7 +258,7 @@ def _checked(
 
 
 def staged_batches(path: Path, skip: int = 0) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a staged file, mapped, not read, without the first ``skip`` rows.
+    """Yield the batches of a memory-mapped staged file, without the first ``skip`` rows.
 
     No batch is empty. Raises ``StagedFileError`` if the file is missing or is no Arrow file.
     """
@@ -278,7 +277,7 @@ def staged_batches(path: Path, skip: int = 0) -> Iterator[pa.RecordBatch]:
 
 
 def check_staged(directory: Path, staged: StagedFile, *, whole: bool) -> None:
-    """Raise ``StagedFileError`` unless a file is as its task left it; ``whole``: by sum, too."""
+    """Raise ``StagedFileError`` unless a file is as its task left it; ``whole`` checks its sum."""
     path = directory / staged.name
     try:
         size = path.stat().st_size

@@ -1,7 +1,7 @@
 """``df.write`` and ``df.writeStream`` into a store, exactly once.
 
-Tasks leave their rows in files beside the store; the commit, in a process of the driver's host,
-puts them into the log.
+Tasks leave their rows in files of the store; the commit, in a process on the driver's host, puts
+them into the log.
 
 Source: pyspark, ``sql/datasource.py`` DataSourceArrowWriter, DataSourceStreamArrowWriter.
 """
@@ -60,7 +60,7 @@ __all__ = ["BatchWriter", "StagedMessage", "StreamWriter"]
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-# Options of Spark that differ between any two queries of a session.
+# Spark's options that differ between any two queries of a session.
 _QUERY_OPTIONS = ("checkpointlocation", "queryname")
 
 
@@ -68,9 +68,9 @@ _QUERY_OPTIONS = ("checkpointlocation", "queryname")
 class StagedMessage(WriterCommitMessage):
     """Message of a task to the commit."""
 
-    job: Job  # for which it staged
+    job: Job  # that it staged for
     file: StagedFile
-    limits: SinkLimits  # the rows were checked with them
+    limits: SinkLimits  # used to check the rows
 
 
 class _Plan:
@@ -91,9 +91,9 @@ class _Plan:
         self.planned: SeenStore | None = None
 
     def plan(self, job: Job | None) -> None:
-        """Note the store, or a directory made for lack of one, for tasks to see before they stage.
+        """Note the store, or else a new directory, for tasks to check before they stage.
 
-        The directory is the job's, or, where each batch is another job, that of all staged files.
+        The directory is the job's, or that of all staged files if each batch is another job.
         """
         if self.planned is not None:
             return
@@ -117,7 +117,6 @@ class _Plan:
     def stage(
         self, batches: Iterator[pa.RecordBatch], job: Job, task: TaskContext
     ) -> StagedMessage:
-        """Stage the rows of a task."""
         if self.planned is not None:
             self.planned.check()
         file = stage(
@@ -138,13 +137,13 @@ class _Plan:
         how(self.options, limits, job, [message.file for message in messages])
 
     def staged_jobs(self) -> list[str]:
-        """Return the names of the directories in which tasks of any write have staged."""
+        """Return the names of the directories where tasks of any write have staged."""
         if self.overwrite:
             return making_names(self.options.path)
         return Ledger(self.options.path).staged_jobs()
 
     def discard(self, job: Job) -> None:
-        """Remove a job that was not committed."""
+        """Remove an uncommitted job."""
         path = self.options.path
         if self.overwrite:
             discard_made(path, job)
@@ -152,7 +151,7 @@ class _Plan:
         ledger = Ledger(path)
         intent = ledger.intent()
         if intent is not None and intent.job.directory == job.directory:
-            return  # it is committed: the next write to the store completes it
+            return  # committed: the next write to the store completes it
         ledger.discard(job)
         if self.makes_directory:
             with contextlib.suppress(OSError):
@@ -186,7 +185,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make all rows visible; ``UnfinishedWriteError`` leaves it to the next write."""
+        """Make all rows visible; ``UnfinishedWriteError`` leaves that to the next write."""
         self._plan.commit(self._job, _staged(messages))
 
     @one_line_errors()
@@ -196,10 +195,10 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Batches of one ``df.writeStream``: each is made anew, in tasks and in the commit.
+    """Batches of one ``df.writeStream``: created anew in tasks and for each commit.
 
-    Waits for no lock: Spark makes one for each commit, which waits itself, and for each abort,
-    which removes staged files whoever has the store. ``overwrite``: output mode complete.
+    Does not wait for the lock: Spark creates one for each commit, which waits itself, and for each
+    abort, which removes staged files whoever has the store. ``overwrite``: output mode complete.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -264,7 +263,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _task() -> TaskContext:
-    """Return the current task."""
     found = TaskContext.get()
     if found is None:
         raise StoreError("rows are staged in tasks only: write with df.write or df.writeStream")
@@ -272,5 +270,4 @@ def _task() -> TaskContext:
 
 
 def _staged(messages: list[WriterCommitMessage | None]) -> list[StagedMessage]:
-    """Return the messages without None."""
     return [message for message in messages if isinstance(message, StagedMessage)]

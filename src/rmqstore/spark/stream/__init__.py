@@ -1,4 +1,4 @@
-"""Streaming queries: offsets, admission, the progress of groups, the lag.
+"""Streaming queries: offsets, admission, progress of groups, lag.
 
 Uses ``rmqstore.spark.common``, and the tasks of ``rmqstore.spark.read``.
 """

@@ -30,9 +30,9 @@ def admitted(
     max_bytes: int | None = None,
     turn: int = 0,
 ) -> QueueOffsets:
-    """Return the ends of a batch, shared by backlog, for the queues that it takes messages of.
+    """Return the ends of a batch, shared by backlog, for the queues with messages in it.
 
-    ``turn`` counts up from batch to batch: that queue has a message at least. Only a batch of a
+    ``turn`` counts batches: the queue whose turn it is gets at least a message. Only a batch of a
     single message may exceed ``max_bytes``.
     """
     if not backlog:
@@ -63,7 +63,7 @@ def _within_bytes(
     if left <= 0:
         return taken
     total = sum(counts)
-    # First a part in proportion for each, then the rest, to the next ones in turn.
+    # First a proportional part for each, then the rest, to the next ones in turn.
     for parts in ([left * count // total for count in counts], None):
         for i in order:
             if taken[i] < counts[i]:
@@ -93,7 +93,7 @@ def _fitting(sizes: Sizes, name: QueueName, start: int, stop: int, most: int) ->
 
 
 def bytes_of(sizes: Sizes, name: QueueName, start: int, stop: int, most: int) -> int:
-    """Return the bytes of the records of a range, estimated beyond ``most`` messages."""
+    """Return the bytes of a range's records, estimated beyond ``most`` messages."""
     count = stop - start
     if count <= max(most, _SAMPLES * _SAMPLE_UNITS):
         return sum(

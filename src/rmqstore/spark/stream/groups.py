@@ -26,7 +26,7 @@ def keep_progress(
 ) -> bool:
     """Note a group's next offset and end by queue; return whether the file has them.
 
-    Not if another process has the store open: it would write its own again. A greater offset stays
+    Not if another process owns the store: it would overwrite the file. A greater offset stays
     if its queue still has it. Raises ``StoreCorruptError`` if file and ``.bak`` are torn.
     """
     if is_owned(path):

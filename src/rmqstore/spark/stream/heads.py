@@ -1,10 +1,10 @@
 """Present first offsets and ends of a stream's queues, at little cost.
 
-A stream asks for this a hundred times a second while it is idle. The stores are kept open for
-reading; new topics and queues, and stores or topics that were made again, show in the times of
-directories; of very many queues a few are checked each time, in turn, until one of them has
-something new; and none is once nothing more is put: then the position where the next record of the
-log will begin shows it, by not being empty any more.
+An idle stream asks for them a hundred times a second. The stores are kept open for reading; times
+of directories show new topics and queues, and recreated stores or topics; of very many queues a
+few are checked each time, in turn, until one has something new. Once nothing more is put none
+is checked: the position where the log's next record will begin shows a change by no longer being
+empty.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ __all__ = ["Bounds", "Heads"]
 Bounds = dict[QueueName, tuple[int, int]]
 
 _LIGHT = "%LMQ%"  # queues of records that are in other queues as well
-_LOOK_SECONDS = 0.002  # at a time, or a tenth of the time since the last look
+_LOOK_SECONDS = 0.002  # of a check, or a tenth of the time since the last one
 _LOOK_PART = 0.1
-_SETTLE_SECONDS = 1.0  # within which records of the log are in their queues
-_QUIET_SECONDS = 30.0  # after which the queues are checked nevertheless
-_YOUNG_NS = 50_000_000  # a directory's time is no older than its change by more than this
+_SETTLE_SECONDS = 1.0  # until records of the log are in their queues
+_QUIET_SECONDS = 30.0  # until the queues are checked in any case
+_YOUNG_NS = 50_000_000  # a directory's time is never older than its change by more than this
 _TRIES = 3  # to find the start of the log while retention moves it
 _ONE_STORE = "."
 
 
 class Heads:
-    """First offsets and ends of the selected queues, for one process and not to be pickled.
+    """First offsets and ends of the selected queues, for one process; does not pickle.
 
-    ``discovery`` is the time in seconds between two looks for new topics and queues.
+    ``discovery`` is the interval in seconds of checks for new topics and queues.
     """
 
     def __init__(self, selection: Selection, discovery: float) -> None:
         # as last seen: the first offset, and the one after the last message
         self.bounds: Bounds = {}
-        # queues of a store or topic that was replaced since the first look
+        # queues of a store or topic replaced since the first check
         self.recreated: set[QueueName] = set()
         self.version = 0  # changes whenever ``bounds`` does
         self._selection = selection
@@ -65,11 +65,11 @@ class Heads:
         self._names: list[tuple[QueueName, _WatchedStore]] = []
         self._next = 0
         self._looked = self._discovered = self._last_seen = self._quiet = float("-inf")
-        self._unchanged = 0  # queues checked since the last news
+        self._unchanged = 0  # queues checked since the last change
         self._settled = False  # the log has not grown for a while
 
     def close(self) -> None:
-        """Close the stores; the next look opens them again."""
+        """Close the stores; the next check reopens them."""
         for watched in self._watched:
             watched.close()
         self._discovered = float("-inf")
@@ -93,10 +93,10 @@ class Heads:
         return {store: topics for store, topics in found.items() if topics}
 
     def log_starts(self, known: LogStarts) -> tuple[LogStarts, set[str]]:
-        """Return the first records of the logs, and which stores were replaced.
+        """Return the first records of the logs, and the replaced stores.
 
         A known record stays while the log has it. Stores with empty queues have none: their first
-        may be partly written. A log that begins behind the known record passes for the same store.
+        may be partly written. A log that begins after the known record counts as the same store's.
         """
         begun = {name.store for name, (_, high) in self.bounds.items() if high}
         found, replaced = dict(known), set()
@@ -120,9 +120,9 @@ class Heads:
         )
 
     def look(self, *, everything: bool = False) -> None:
-        """Update the bounds: all with ``everything``, else as many as there is time for.
+        """Update the bounds: all with ``everything``, else as many as time allows.
 
-        All are checked once one has something new. Raises ``StoreNotFoundError`` if a store is
+        All are checked once one has changed. Raises ``StoreNotFoundError`` if a store is
         gone.
         """
         now = time.monotonic()
@@ -155,10 +155,10 @@ class Heads:
             self._all_unchanged()
 
     def _all_unchanged(self) -> None:
-        """Note that no queue had anything new since the first of them was checked.
+        """Note that no queue has changed since the first of them was checked.
 
-        The log was seen twice to end at the same offset, some time apart, and then the queues are
-        checked once more: by then they have all of its records.
+        The log's end has to be the same at two times, some time apart, and then the queues are
+        checked once more: they have all of its records by that time.
         """
         now = time.monotonic()
         self._unchanged = 0
@@ -222,7 +222,7 @@ class _WatchedStore:
         return self._end == before and self.is_at_end()
 
     def is_at_end(self) -> bool:
-        """Whether nothing has been written at the end of the log."""
+        """Whether nothing has been written at the log's end."""
         size = self.opened().config.mapped_file_size_commit_log
         start = self._end - self._end % size
         try:
@@ -253,19 +253,19 @@ class _WatchedStore:
                 return None
             try:
                 record = record_at(self._path, first)
-            except FileNotFoundError:  # retention took it
+            except FileNotFoundError:  # removed by retention
                 continue
             return LogStart(first, record) if record else None
-        return known  # found the next time
+        return known  # found next time
 
     def look(self) -> bool:
-        """Open the store again if its directories have changed; return whether they have."""
+        """Reopen the store if its directories have changed; return whether they have."""
         self.recreated = set()
         if self._signature is not None and self._signature == _signatures(self._directories):
             return False
         began = time.time_ns()
         before = self.queues
-        # A store open for reading does not see that a topic's files were replaced.
+        # A store open for reading does not notice that a topic's files were replaced.
         self.close()
         outside = _signatures(self._outside)
         found = selected_queues(self.opened(), self._selection)
@@ -307,7 +307,7 @@ class _WatchedStore:
 
 
 def _signatures(directories: dict[str, Path]) -> dict[str, tuple[int, int]]:
-    """Return inodes and times of directories; zeros for a missing one."""
+    """Return inodes and times of directories; zeros if missing."""
     found: dict[str, tuple[int, int]] = {}
     for key, path in directories.items():
         try:
@@ -315,7 +315,7 @@ def _signatures(directories: dict[str, Path]) -> dict[str, tuple[int, int]]:
         except OSError:
             found[key] = 0, 0
             continue
-        # In the store itself and in its log other entries come and go as well.
+        # In the store itself and in its log other entries come and go too.
         changed = status.st_mtime_ns if key.startswith(paths.CONSUME_QUEUE) else 0
         found[key] = status.st_ino, changed
     return found

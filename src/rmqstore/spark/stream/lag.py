@@ -36,13 +36,13 @@ class QueueLag:
     Attributes
     ----------
     store : str
-        Its directory where the stream reads several stores, else ``"."``.
+        Directory of the store if the stream reads several, else ``"."``.
     topic : str
     queue_id : int
     messages : int
-        That are there and were in no batch yet.
+        Existing messages not yet in a batch.
     bytes : int
-        Of their records; an estimate where very many are behind.
+        Bytes of their records; estimated for very many.
     """
 
     store: str
@@ -59,13 +59,13 @@ class Lag:
     Attributes
     ----------
     messages : int
-        That are there and were in no batch yet.
+        Existing messages not yet in a batch.
     bytes : int
-        Of their records; an estimate where very many are behind.
+        Bytes of their records; estimated for very many.
     queues : tuple of QueueLag
-        Each queue with a message, also those that the stream is not behind.
+        Each queue with a message, even without a lag.
     as_of : datetime, or None
-        Time of the report; None where it has none.
+        Time of the report; None if it has none.
     """
 
     messages: int
@@ -75,18 +75,18 @@ class Lag:
 
     @classmethod
     def of(cls, queues: Iterable[QueueLag], as_of: datetime | None = None) -> Lag:
-        """Return the lag of some queues together."""
+        """Return the total lag of queues."""
         each = tuple(queues)
         return cls(sum(one.messages for one in each), sum(one.bytes for one in each), each, as_of)
 
     @property
     def age(self) -> timedelta | None:
-        """Time since :attr:`as_of`; messages put since are in no figure here."""
+        """Time since :attr:`as_of`; later messages are not counted here."""
         return None if self.as_of is None else max(datetime.now(UTC) - self.as_of, timedelta(0))
 
     @property
     def by_topic(self) -> dict[str, Lag]:
-        """The lag of each topic, in the order of the names."""
+        """Lag of each topic, sorted by name."""
         topics: dict[str, list[QueueLag]] = {}
         for one in self.queues:
             topics.setdefault(one.topic, []).append(one)
@@ -94,32 +94,32 @@ class Lag:
 
     @property
     def min_messages(self) -> int:
-        """Messages of the queue that is the least behind; 0 where there is no queue."""
+        """Messages of the queue with the smallest lag; 0 if there is no queue."""
         return min((one.messages for one in self.queues), default=0)
 
     @property
     def max_messages(self) -> int:
-        """Messages of the queue that is the most behind; 0 where there is no queue."""
+        """Messages of the queue with the largest lag; 0 if there is no queue."""
         return max((one.messages for one in self.queues), default=0)
 
     @property
     def avg_messages(self) -> float:
-        """Messages a queue."""
+        """Messages per queue."""
         return self.messages / max(len(self.queues), 1)
 
     @property
     def min_bytes(self) -> int:
-        """Bytes of the queue that is the least behind; 0 where there is no queue."""
+        """Bytes of the queue with the smallest lag; 0 if there is no queue."""
         return min((one.bytes for one in self.queues), default=0)
 
     @property
     def max_bytes(self) -> int:
-        """Bytes of the queue that is the most behind; 0 where there is no queue."""
+        """Bytes of the queue with the largest lag; 0 if there is no queue."""
         return max((one.bytes for one in self.queues), default=0)
 
     @property
     def avg_bytes(self) -> float:
-        """Bytes a queue."""
+        """Bytes per queue."""
         return self.bytes / max(len(self.queues), 1)
 
 
@@ -129,17 +129,17 @@ def lag(query: Any) -> Lag | None:
     Parameters
     ----------
     query : StreamingQuery, StreamingQueryProgress or mapping
-        A query, also one of Spark Connect, or what it reported: ``query.lastProgress``.
+        A query, also of Spark Connect, or its report: ``query.lastProgress``.
 
     Returns
     -------
     Lag, or None
-        None before the first batch, and where the query reads no store.
+        None before the first batch, and if the query reads no store.
 
     Notes
     -----
-    As of the planning of the last batch, :attr:`Lag.age` ago: a query that stands still reports
-    nothing new. ``rmqstore lag STORE --checkpoint DIR`` compares with the store as it is.
+    As of the planning of the last batch, :attr:`Lag.age` ago: a stalled query reports nothing
+    new. ``rmqstore lag STORE --checkpoint DIR`` compares with the store's present state.
     """
     progress = getattr(query, "lastProgress", query)
     if progress is None:
@@ -151,7 +151,7 @@ def lag(query: Any) -> Lag | None:
 
 
 def _of_source(source: Any) -> list[QueueLag]:
-    """Return the queues of a source of the query; none if it is not ours."""
+    """Return the queues of a query's source; none if it is not ours."""
     latest, end = _offset(_get(source, "latestOffset")), _offset(_get(source, "endOffset"))
     if latest is None or end is None or "bytes" not in latest:
         return []
@@ -174,7 +174,7 @@ def _of_queue(
     sizes: Mapping[QueueName, int],
 ) -> QueueLag:
     messages = max(head - at, 0)
-    measured = head - behind.get(name, head)  # messages that the bytes are of
+    measured = head - behind.get(name, head)  # messages counted in the bytes
     size = sizes.get(name, 0)
     if messages != measured:
         size = size * messages // measured if measured > 0 else 0
@@ -182,7 +182,7 @@ def _of_queue(
 
 
 def _offset(text: Any) -> dict[str, Any] | None:
-    """Return an offset, which Spark reports as JSON."""
+    """Return an offset, reported by Spark as JSON."""
     if isinstance(text, str):
         try:
             text = json.loads(text)
@@ -192,7 +192,7 @@ def _offset(text: Any) -> dict[str, Any] | None:
 
 
 def _time(text: Any) -> datetime | None:
-    """Return the time of a report, which Spark writes as ISO-8601 in UTC."""
+    """Return a report's time, written by Spark as ISO-8601 in UTC."""
     try:
         found = datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -201,18 +201,18 @@ def _time(text: Any) -> datetime | None:
 
 
 def _get(of: Any, name: str) -> Any:
-    """Return a field of a report, an object or a mapping."""
+    """Return a field of a report, which is an object or a mapping."""
     return of.get(name) if isinstance(of, Mapping) else getattr(of, name, None)
 
 
 class LagListener(StreamingQueryListener):
-    """A listener that reports the lag of a stream with each batch.
+    """Listener that reports a stream's lag with each batch.
 
     Parameters
     ----------
     tell : callable, optional
-        Called with the query's name, or its id where it has none, and the :class:`Lag`. Without
-        one the lag is logged, by the logger ``rmqstore``.
+        Called with the query's name, or its id if it has none, and the :class:`Lag`. By default
+        the lag is logged, by the logger ``rmqstore``.
 
     Notes
     -----
@@ -224,7 +224,7 @@ class LagListener(StreamingQueryListener):
         self._tell = tell if tell is not None else _logged
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing: a query that has begun has no batch yet."""
+        """Do nothing: a new query has no batch yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Report the lag of the query."""
@@ -233,7 +233,7 @@ class LagListener(StreamingQueryListener):
             self._tell(str(event.progress.name or event.progress.id), found)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: nothing has come since the last batch."""
+        """Do nothing: nothing was added since the last batch."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Do nothing: the last report stands."""

@@ -1,9 +1,9 @@
 """Offsets of a stream, and shares of a batch: plain values, no open store.
 
 An offset holds, by store, topic and queue, the queue offset after the last message of the batch
-that ends there, and where that batch begins: Spark keeps no start of a query's first batch, so
-that a replay of it has to be planned from its end alone. The first record of each store's log shows
-whether another store is at the path when a query is started again.
+that ends there, and the batch's beginning: Spark does not keep the start of a query's first batch,
+so that replaying it has to be planned from its end alone. The first record of each store's log
+shows, after a restart of the query, whether another store is at the path.
 
 Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader; shares as Spark's Kafka source has
 them for ``maxOffsetsPerTrigger``.
@@ -40,19 +40,19 @@ __all__ = [
 ]
 
 HEAD_BYTES = 8
-"""Bytes at the start of a record, of which some are not zero."""
+"""Bytes at the start of a record, some of them not zero."""
 
 _VERSION = 1
-_RECORD_BYTES = 80  # of a record, with its times; none is shorter
+_RECORD_BYTES = 80  # of a record, including its times; none is shorter
 _DIGEST_BYTES = 8
 
 
 class OffsetError(StoreError, ValueError):
-    """An offset in the checkpoint is not one of this source."""
+    """An offset in the checkpoint is not of this source."""
 
 
 class DataLossError(StoreError):
-    """The next messages of the stream are not there, and may have been lost."""
+    """The next messages of the stream are missing, and may be lost."""
 
 
 class QueueName(NamedTuple):
@@ -80,9 +80,9 @@ class StreamOffset:
     """End of a batch."""
 
     positions: QueueOffsets  # the next queue offset
-    # the first offset, for queues of which the batch has messages
+    # the first offset, for queues with messages in the batch
     begins: QueueOffsets = field(default_factory=dict)
-    # by store and topic, where the log ended when the topic was deleted last
+    # by store and topic, the end of the log at the topic's last deletion
     deletions: Deletions = field(default_factory=dict)
     # first record of the log by store, without stores that had no messages yet
     logs: LogStarts = field(default_factory=dict)
@@ -95,7 +95,7 @@ class StreamOffset:
                 yield name, start, stop
 
     def to_json(self) -> dict[str, Any]:
-        """Return the offset's form in the checkpoint."""
+        """Return the offset as stored in the checkpoint."""
         found: dict[str, Any] = {
             "v": _VERSION,
             "q": nested(self.positions),
@@ -109,7 +109,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StreamOffset:
-        """Return an offset that :meth:`to_json` made; ``OffsetError`` if it is none, or newer."""
+        """Parse the result of :meth:`to_json`; ``OffsetError`` if it is invalid, or newer."""
         version = data.get("v") if isinstance(data, Mapping) else None
         if version != _VERSION:
             raise OffsetError(
@@ -133,7 +133,7 @@ class StreamOffset:
 
 
 def log_starts(data: Any) -> LogStarts:
-    """Return the first records of an offset's logs; ``OffsetError`` if they are invalid."""
+    """Parse the first records of an offset's logs; ``OffsetError`` if invalid."""
     try:
         found = {store: LogStart(*start) for store, start in data.items()}
     except (AttributeError, TypeError):
@@ -145,9 +145,9 @@ def log_starts(data: Any) -> LogStarts:
 
 
 def record_at(path: str, offset: int) -> str:
-    """Return a digest of the record at the start of an offset's log file; empty without one.
+    """Return a digest of the record at the start of an offset's log file; empty if there is none.
 
-    A store that is copied or moved keeps it. Raises ``FileNotFoundError`` without such a file.
+    A copied or moved store keeps it. Raises ``FileNotFoundError`` if there is no such file.
     """
     with open_regular(Path(path, paths.COMMIT_LOG, paths.offset_file_name(offset))) as file:
         head = file.read(_RECORD_BYTES)
@@ -165,7 +165,7 @@ def nested(values: Mapping[QueueName, int]) -> dict[str, dict[str, dict[str, int
 
 
 def flat(data: Any) -> QueueOffsets:
-    """Return the values that :func:`nested` was given; ``OffsetError`` if invalid."""
+    """Invert :func:`nested`; ``OffsetError`` if invalid."""
     try:
         found = {
             QueueName(store, topic, int(queue_id)): value
@@ -184,10 +184,10 @@ def flat(data: Any) -> QueueOffsets:
 
 
 def share(wanted: Sequence[int], limit: int, turn: int = 0) -> list[int]:
-    """Divide a limit in proportion to the wanted parts, none of which is exceeded.
+    """Divide a limit in proportion to the wanted parts, exceeding none.
 
-    The rest from rounding goes first to parts that would be empty, from ``turn`` on, so that within
-    as many calls as there are queues each has had one.
+    The rest from rounding goes first to empty parts, from ``turn`` on, so that within as many calls
+    as there are queues each has had one.
     """
     total = sum(wanted)
     if total <= limit:

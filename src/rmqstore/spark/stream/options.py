@@ -21,18 +21,18 @@ class StreamOptions:
     """Options of a stream; plain data."""
 
     selection: Selection
-    start: Positions  # where a new query begins
-    group: str | None = None  # whose progress in ``consumerOffset.json`` is kept
+    start: Positions  # of a new query
+    group: str | None = None  # with its progress kept in ``consumerOffset.json``
     max_messages: int | None = None  # of one trigger
     max_bytes: int | None = None  # of one trigger
     min_messages: int | None = None  # of one trigger
-    # seconds after which a batch may have less than ``min_messages``
+    # seconds after which a batch may have fewer than ``min_messages``
     max_delay: float = _DELAY_SECONDS
-    discovery: float = _DISCOVERY_SECONDS  # seconds between two looks for new topics and queues
+    discovery: float = _DISCOVERY_SECONDS  # interval of checks for new topics and queues
 
 
 def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
-    """Parse the options; the stores are looked for, but not opened.
+    """Parse the options; the stores must exist, but are not opened.
 
     Raises ``OptionError`` if one is unknown, out of range, or contradicts another,
     ``StoreNotFoundError`` if a path is no store.

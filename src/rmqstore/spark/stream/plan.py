@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = ["opened_when_visible", "plan_batch"]
 
-_APPEAR_SECONDS = 2.0  # until one process sees another's messages
+_APPEAR_SECONDS = 2.0  # until a process sees another's messages
 _TASK_BYTES = 4 << 20  # a smaller task costs more to start than to run
-_TASKS = 8  # of a batch that is larger than so many of these
+_TASKS = 8  # of a batch larger than so many of these
 
 
 def plan_batch(batch: StreamOffset, selection: Selection) -> list[InputPartition]:
-    """Return the partitions of a batch, from its end, which has its beginning as well.
+    """Return the partitions of a batch, from its end, which includes its beginning.
 
     Raises ``DataLossError`` if messages are gone and ``failOnDataLoss`` is set, ``OffsetError`` for
     a store that is not read.
     """
     ranges = [_there(*each, selection) for each in batch.ranges()]
     most = selection.max_partition_bytes
-    known_records = _known_records(ranges)  # first: the tasks find what is replaced later
+    known_records = _known_records(ranges)  # first, so that tasks notice a later replacement
     by_path = _pieces(ranges, selection, most)
     total = sum(piece.size for pieces in by_path.values() for piece in pieces)
     if (least := at_least(most, total)) > most:
@@ -120,7 +120,7 @@ def _known_records(
 def _there(
     name: QueueName, start: int, stop: int, selection: Selection
 ) -> tuple[str, QueueName, int, int]:
-    """Return path and range of a queue, as far as it is there."""
+    """Return path and range of a queue, as far as it exists."""
     path = _path_of(name.store, selection)
     store = opened_when_visible(path, name.topic, name.queue_id, stop)
     low, high = store.queue_bounds(name.topic, name.queue_id)
@@ -144,8 +144,8 @@ def _path_of(store: str, selection: Selection) -> str:
 def opened_when_visible(path: str, topic: str, queue_id: int, stop: int) -> MessageStore:
     """Return a store where a queue's messages up to ``stop`` are visible, waiting some seconds.
 
-    Not to be closed. Opened again if needed: a store open for reading looks for new queues ten
-    times a second, and does not see a recreated topic. If they do not appear, it is as it is.
+    Callers do not close it. Reopened if needed: a store open for reading checks for new queues ten
+    times a second, and misses a recreated topic. Returned unchanged if they do not appear.
     """
     until = time.monotonic() + _APPEAR_SECONDS
     while True:

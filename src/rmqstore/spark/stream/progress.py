@@ -38,7 +38,7 @@ __all__ = ["StreamProgress"]
 
 _log = Log("rmqstore")
 
-_COUNTED = 1 << 18  # messages behind whose bytes are counted; beyond they are estimated
+_COUNTED = 1 << 18  # messages whose bytes are counted for the lag; beyond they are estimated
 _TRIES = 3  # to plan a batch while retention removes messages
 
 
@@ -53,7 +53,7 @@ class StreamProgress:
         self._looked = False
         self._turn = 0
         self._last_batch = float("-inf")
-        self._idle: tuple[Any, int] | None = None  # a start and a version of the heads without work
+        self._idle: tuple[Any, int] | None = None  # start and version of the heads without work
         self._planned: StreamOffset | None = None
         self._reported: tuple[tuple[Any, int], dict[str, Any]] | None = None
         self._warned = False
@@ -63,10 +63,10 @@ class StreamProgress:
         self._heads.close()
 
     def initial(self) -> StreamOffset:
-        """Return where a new query begins.
+        """Return the start of a new query.
 
         Raises ``TopicNotFoundError``, ``OptionError`` or ``MessagesRemovedError`` if the options
-        name a topic, queue or offset that is not there.
+        have a topic, queue or offset that does not exist.
         """
         self._look(everything=True)
         start = self._options.start
@@ -99,7 +99,7 @@ class StreamProgress:
         max_messages: int | None = None,
         max_bytes: int | None = None,
     ) -> dict[str, Any]:
-        """Return the end of the next batch as JSON; ``start`` itself where none is to be made.
+        """Return the end of the next batch as JSON; ``start`` itself if there is none.
 
         ``everything`` ignores the options' limits, ``max_messages`` and ``max_bytes`` replace them.
         Raises ``DataLossError`` if the next messages are gone, and ``failOnDataLoss`` is set.
@@ -118,7 +118,7 @@ class StreamProgress:
             try:
                 batch = self._batch(offset, max_messages, max_bytes, everything)
                 break
-            except FileNotFoundError:  # retention took messages of the batch
+            except FileNotFoundError:  # retention removed messages of the batch
                 if last_try:
                     raise
                 self._look(everything=True)
@@ -140,7 +140,7 @@ class StreamProgress:
         max_bytes: int | None,
         everything: bool,
     ) -> StreamOffset | None:
-        """Return the end of a batch that begins at an offset; None if there is to be none."""
+        """Return the end of a batch that begins at an offset; None if there is none."""
         frozen = self._target is not None
         bounds = self._target if self._target is not None else self._heads.bounds
         deletions = self._target_deletions if frozen else self._heads.deletions()
@@ -170,7 +170,7 @@ class StreamProgress:
         return StreamOffset({**positions, **ends}, begins, deletions, logs)
 
     def _waits(self, backlog: list[tuple[QueueName, int, int]]) -> bool:
-        """Whether there is too little for a batch, and it has not waited long enough."""
+        """Whether there is too little for a batch, and the wait is not over."""
         least = self._options.min_messages
         if least is None or sum(stop - start for _, start, stop in backlog) >= least:
             return False
@@ -211,7 +211,7 @@ class StreamProgress:
         return positions, bool(lost)
 
     def still_there(self, batch: StreamOffset) -> StreamOffset:
-        """Return a batch without ranges of stores that were replaced since it was planned.
+        """Return a batch without ranges of stores replaced since it was planned.
 
         It may have been planned before a restart of the query. Raises ``DataLossError`` if a store
         was replaced, and ``failOnDataLoss`` is set.
@@ -242,8 +242,8 @@ class StreamProgress:
     def report(self) -> dict[str, Any]:
         """Return the ends of the queues, and the lag of the batch just planned.
 
-        ``q`` has the ends as an offset does; for queues that are behind, ``at`` has their
-        positions, and ``bytes`` the bytes from there on.
+        ``q`` has the ends as in an offset; for queues with a lag, ``at`` has their positions, and
+        ``bytes`` the bytes from there on.
         """
         if self._target is not None:
             self._look()
@@ -265,7 +265,7 @@ class StreamProgress:
         for name, at in behind.items():
             try:
                 found[name] = bytes_of(self._sizes, name, at, heads[name], counted)
-            except FileNotFoundError:  # retention took some of them
+            except FileNotFoundError:  # retention removed some of them
                 found[name] = 0
         return {"v": 1, "q": nested(heads), "at": nested(behind), "bytes": nested(found)}
 

@@ -1,7 +1,7 @@
 """The streaming source, as Spark calls it: between two batches, and in tasks.
 
-One object lives in the driver's process and answers between batches; copies of it, which keep
-nothing but the options, read in the tasks.
+One object is in the driver's process and answers between batches; copies of it, with only the
+options, read in the tasks.
 
 Source: pyspark, ``sql/datasource.py`` DataSourceStreamReader; the options mean what those of
 Spark's Kafka source do.
@@ -39,10 +39,10 @@ __all__ = ["StreamReader"]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Stream of the messages of one or more stores; a pickle has the options and the schema alone.
+    """Stream of the messages of one or more stores; a pickle has only the options and the schema.
 
-    Invalid options are raised by the first call of a method: Spark shows no error of the
-    constructor, but one of its own instead.
+    Invalid options are raised by the first method call: Spark replaces errors of the constructor by
+    one of its own.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -56,7 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parse_stream_options(self._given)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state that a task needs."""
+        """Return the state needed by a task."""
         return {**self.__dict__, "_progress": None}
 
     def _driver(self) -> StreamProgress:
@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @one_line_errors()
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query begins."""
+        """Return the start of a new query."""
         return self._driver().initial().to_json()
 
     @one_line_errors()
@@ -83,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @one_line_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next batch; ``start`` itself where there is none to be made."""
+        """Return the end of the next batch; ``start`` itself if there is none."""
         return self._driver().latest(
             start,
             everything=isinstance(limit, ReadAllAvailable),
@@ -98,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @one_line_errors()
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the ends of the queues, and the stream's lag behind them."""
+        """Return the ends of the queues, and the stream's lag."""
         return self._driver().report()
 
     @one_line_errors()
