@@ -38,8 +38,7 @@ STREAMS = re.compile(r"sys\.std(?:out|err)\.write|traceback\.print_\w+|logging\.
 PRINTABLE = {"foreign", "json_line", "printable"}
 
 LAYOUT = PACKAGE / "base/layout.py"
-# Forms of the wire; gateway, services and consumers are still to come.
-OTHER_FORMS = tuple(PACKAGE / name for name in ("serve", "services", "consume"))
+OTHER_FORMS = (PACKAGE / "serve/wire", PACKAGE / "serve/network")  # frames, TLS
 LIMITS = {f"{one}" for bits in (31, 63) for one in (1 << bits, (1 << bits) - 1)}
 LIMITS |= {"1 << 31", "1 << 63", "2 ** 31", "2 ** 63"}
 FORM = re.compile(r">[xbBhHiIqQ0-9]*[bBhHiIqQ][xbBhHiIqQ0-9]*")

@@ -23,7 +23,6 @@ __all__ = [
     "unit_array",
 ]
 
-BLANK_SIZE = UNIT_BLANK_SIZE
 EXT_FIELDS = [("tags_code", "i8"), ("store_timestamp", "i8"), ("bitmap_size", "i8")]
 
 

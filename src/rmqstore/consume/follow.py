@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from rmqstore._core import CallLock
+from rmqstore.base.layout import INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Follower"]
 
-_NOTHING = (1 << 63) - 1
+_NOTHING = INT64_MAX
 _LOOK_SECONDS = 0.1  # in "r": as often as a reader lists files
 _CHECK_SECONDS = 1.0  # else: for new queues
 _FAIR = 64  # messages in a row until other tasks of the loop may run

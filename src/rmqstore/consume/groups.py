@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore._core import CallLock, Core
 from rmqstore.base.arguments import shown, wrong_type, wrong_value
+from rmqstore.base.layout import INT32_MAX
 from rmqstore.base.syncing import SyncError
 from rmqstore.base.warn import log_warning
 from rmqstore.brokerfiles.configfile import ReplacedError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Group", "GroupRegistry", "Groups", "group_name"]
 
-_RETRIES_MOST = (1 << 31) - 1
+_RETRIES_MOST = INT32_MAX
 
 
 def group_name(name: object, argument: str = "group") -> str:

@@ -6,7 +6,6 @@ Source: ``tools/command/consumer/ConsumerProgressSubCommand.java``,
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rmqstore.base import arrays
+from rmqstore.base.layout import UNIT, UNIT_BLANK_SIZE
 from rmqstore.base.warn import log_warning
 from rmqstore.errors import StoreCorruptError
 from rmqstore.files import paths
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Lag", "bounds_by_topic", "lag_of", "time_of_one", "with_uncommitted"]
 
-_UNIT = struct.Struct(">qiq")
 _FEW = 1024  # units that are added up faster than NumPy is imported
 _PIECE = 1 << 20  # units in memory at a time
 _TRIES = 3  # attempts, while another process removes files
@@ -151,8 +150,8 @@ def _bytes(core: Core, topic: str, queue_id: int, start: int, stop: int) -> int:
         if end - start <= _FEW:
             total += sum(
                 size
-                for _, size, _ in _UNIT.iter_unpack(memoryview(units))
-                if 0 < size < arrays.BLANK_SIZE
+                for _, size, _ in UNIT.iter_unpack(memoryview(units))
+                if 0 < size < UNIT_BLANK_SIZE
             )
         else:
             total += int(arrays.sizes_of(arrays.unit_array(units)).sum())

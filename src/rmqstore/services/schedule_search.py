@@ -9,7 +9,6 @@ Source: ``store/schedule/ScheduleMessageService.java``.
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 from rmqstore import _core
 from rmqstore._core import Core, Message
-from rmqstore.base.arrays import BLANK_SIZE
+from rmqstore.base.layout import EXT_ADDRESS, INT32_MAX, INT64_MAX, UNIT, UNIT_BLANK_SIZE
 from rmqstore.base.warn import log_warning
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
 from rmqstore.services.base import STORE_ENDED
@@ -35,17 +34,15 @@ __all__ = [
     "waiting",
 ]
 
-_UNIT = struct.Struct(">qiq")
-_BLANK = (0, BLANK_SIZE)  # physical offset and size of a blank unit
-_EARLIEST = 1 << 31  # ms: tags codes below are hashes, or addresses in consumequeue_ext
-_EXT_ADDRESS = -2147483649
+_BLANK = (0, UNIT_BLANK_SIZE)  # physical offset and size of a blank unit
+_EARLIEST = INT32_MAX + 1  # ms: tags codes below are hashes, or addresses in consumequeue_ext
 _UNKNOWN_LEVEL = 1000  # ms, as 4.9.3
 _CHUNK = 1024  # units read at a time
 _TRIES = 3  # attempts, while another process removes files
 _LISTED_SECONDS = 0.1  # how often a reader lists files
 _MOST = 100_000  # messages of a level searched for at a time
 _BACK = 4096  # units examined regardless of their time: the clock may have stepped
-_NEVER = (1 << 63) - 1
+_NEVER = INT64_MAX
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -149,7 +146,7 @@ def waiting(core: Core, topic: str, queue_id: int, start: int, stop: int) -> Ite
         if not chunk:
             return
         tries = 0
-        for physical_offset, size, code in _UNIT.iter_unpack(chunk):
+        for physical_offset, size, code in UNIT.iter_unpack(chunk):
             if size <= 0 or physical_offset < 0:
                 yield Waiting(place, start, -1, 0)
             elif (physical_offset, size) != _BLANK:
@@ -325,7 +322,7 @@ def _search(core: Core, place: Place, sought: _Sought) -> Iterator[tuple[int, in
         passed = ranges[-1][1]
     ranges.append((begin, bounds[1]))
     for unit in chain.from_iterable(waiting(core, *place, *one) for one in ranges):
-        if unit.tags_code not in sought.codes and unit.tags_code > _EXT_ADDRESS:
+        if unit.tags_code not in sought.codes and unit.tags_code > EXT_ADDRESS:
             continue
         message = record_at(core, unit.physical_offset)
         if message is None:

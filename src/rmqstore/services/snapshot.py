@@ -15,7 +15,6 @@ import errno
 import fcntl
 import os
 import shutil
-import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +22,15 @@ from typing import TYPE_CHECKING
 
 from rmqstore._core import Core, crc32
 from rmqstore.base.arguments import wrong_value
+from rmqstore.base.layout import (
+    CHECKPOINT_BYTES,
+    INDEX_RANGE,
+    WATERMARK,
+    WATERMARK_AT,
+    WATERMARK_CRC,
+    WATERMARK_MAGIC,
+    WATERMARK_VERSION,
+)
 from rmqstore.base.syncing import make_directories, sync_file, sync_path
 from rmqstore.directory.layout import LogPath, log_directories, surroundings, without_paths
 from rmqstore.errors import IncompatibleStoreError, StoreCorruptError
@@ -47,11 +55,6 @@ _NO_CLONE = frozenset(
 )
 _PIECE = 8 << 20
 _TRIES = 5
-_CHECKPOINT_BYTES = 4096
-_WATERMARK = struct.Struct(">ii8xq64xI")
-_WATERMARK_AT = 2048
-_WATERMARK_MAGIC = 0x524D5157
-_INDEX_HEAD = struct.Struct(">16xq")  # beginPhyOffset
 _TRY_SECONDS = 0.01
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -289,8 +292,8 @@ class _Copy:
         """Remove index files all of whose entries are behind ``until``."""
         for path in files_below(self.making / paths.INDEX):
             with path.open("rb") as file:
-                head = file.read(_INDEX_HEAD.size)
-            if len(head) == _INDEX_HEAD.size and _INDEX_HEAD.unpack(head)[0] >= until:
+                head = file.read(INDEX_RANGE.size)
+            if len(head) == INDEX_RANGE.size and INDEX_RANGE.unpack(head)[2] >= until:
                 path.unlink()
 
     def log(self, directories: list[Path], until: int, file_size: int, last: _LastFile) -> None:
@@ -430,7 +433,7 @@ def _read_page(root: Path) -> bytes:
     """Return the checkpoint, empty if there is none."""
     try:
         with open_regular(root / paths.CHECKPOINT) as file:
-            return file.read(_CHECKPOINT_BYTES)
+            return file.read(CHECKPOINT_BYTES)
     except FileNotFoundError:
         return b""
 
@@ -442,15 +445,18 @@ def _watermark(root: Path) -> tuple[bytes, int]:
     """
     for _ in range(_TRIES):
         page = _read_page(root)
-        mark = page[_WATERMARK_AT : _WATERMARK_AT + _WATERMARK.size]
-        if len(mark) == _WATERMARK.size:
-            magic, version, dispatched, checksum = _WATERMARK.unpack(mark)
-            if (magic, version) == (_WATERMARK_MAGIC, 1) and checksum == crc32(mark[:-4]):
+        mark = page[WATERMARK_AT : WATERMARK_AT + WATERMARK.size]
+        if len(mark) == WATERMARK.size:
+            magic, version, dispatched, _, checksum = WATERMARK.unpack(mark)
+            if (magic, version) == (
+                WATERMARK_MAGIC,
+                WATERMARK_VERSION,
+            ) and checksum == crc32(mark[:WATERMARK_CRC]):
                 assert isinstance(dispatched, int)
                 return page, dispatched
         time.sleep(_TRY_SECONDS)
     raise StoreCorruptError(
         str(root / paths.CHECKPOINT),
-        _WATERMARK_AT,
+        WATERMARK_AT,
         "holds no watermark; flush or close the store to have it written, and try again",
     )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from rmqstore import _core
 from rmqstore._core import Message, PutResult
+from rmqstore.base.layout import DELAY_LEVELS, INT32_MAX
 from rmqstore.files.paths import TOPIC_MAX_LENGTH, is_stored_topic_name
 
 __all__ = [
@@ -50,12 +51,10 @@ SYSTEM_TOPICS = (
 _SYSTEM_PREFIX = "rmq_sys_"
 
 _CHECKSUM = "__CRC32#"  # of the record; each record gets its own
-_SCHEDULE_QUEUES = 18  # of 4.9.3, however many delay levels are configured
 _ONE_QUEUE = frozenset((HALF_TOPIC, OP_TOPIC, MAX_TIME_TOPIC))
 _ONE_QUEUE_PREFIXES = ("%RETRY%", "%DLQ%")
 # Properties that the store itself changes as it writes a record.
 _CHANGING = frozenset((_CHECKSUM, "WAIT", "INNER_MULTI_QUEUE_OFFSET"))
-_INT_MAX = (1 << 31) - 1
 
 
 class Place(NamedTuple):
@@ -78,7 +77,7 @@ def has_one_queue(topic: str) -> bool:
 def made_queue_nums(topic: str, default: int) -> int:
     """Return the number of queues of a topic that a broker creates; ``default`` for a user's."""
     if topic == SCHEDULE_TOPIC:
-        return _SCHEDULE_QUEUES
+        return DELAY_LEVELS
     return 1 if has_one_queue(topic) else default
 
 
@@ -95,7 +94,7 @@ def real_place(properties: dict[str, str]) -> Place | None:
     if not is_stored_topic_name(topic) or len(topic.encode()) > TOPIC_MAX_LENGTH:
         return None
     queue_id = int(number[:11])
-    return Place(topic, queue_id) if queue_id <= _INT_MAX else None
+    return Place(topic, queue_id) if queue_id <= INT32_MAX else None
 
 
 def properties_text(properties: dict[str, str]) -> str:
@@ -125,7 +124,7 @@ def put_again(
         bytes(message.raw_body),
         properties_text(properties),
         flag=message.flag,
-        sys_flag=(message.sys_flag if sys_flag is None else sys_flag) & 0x7FFFFFFF,
+        sys_flag=(message.sys_flag if sys_flag is None else sys_flag) & INT32_MAX,
         born_timestamp=message.born_timestamp,
         born_host=message.born_host,
         store_host=message.store_host,

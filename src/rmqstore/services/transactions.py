@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 from rmqstore import _core
 from rmqstore._core import CallLock, Core, Message, PutResult
 from rmqstore.base.arguments import wrong_value
+from rmqstore.base.layout import EXT_ADDRESS, INT32_MAX
 from rmqstore.base.warn import log_warning
 from rmqstore.consume.groups import group_name
 from rmqstore.consume.progress import SAVE_SECONDS, GroupProgress
@@ -57,7 +58,6 @@ _GROUP = "CID_RMQ_SYS_TRANS"
 _OP_PROPERTIES = "WAIT\1true\2TAGS\1d"
 _TRANSACTION_BITS = 0xC
 _COMMIT = 0x8
-_EXT_ADDRESS = -2147483649
 _READ_AT_ONCE = 64  # half messages
 
 
@@ -194,7 +194,7 @@ StoreClosedError, ForkedStoreError
             body,
             properties_text(stored),
             flag=flag,
-            sys_flag=sys_flag & 0x7FFFFFFF & ~_TRANSACTION_BITS,
+            sys_flag=sys_flag & INT32_MAX & ~_TRANSACTION_BITS,
             born_timestamp=born_timestamp,
             born_host=born_host,
             store_host=store_host,
@@ -484,7 +484,7 @@ StoreClosedError, ForkedStoreError
         code = _core.string_hash(tags) if tags is not None else 0
         begin = first_behind(self._core, place, bounds, half.physical_offset)
         for unit in waiting(self._core, *place, begin, bounds[1]):
-            if unit.tags_code == code or unit.tags_code <= _EXT_ADDRESS:
+            if unit.tags_code == code or unit.tags_code <= EXT_ADDRESS:
                 message = record_at(self._core, unit.physical_offset)
                 if message is not None:
                     yield message

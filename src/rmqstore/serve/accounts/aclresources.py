@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqstore.base.layout import INT64_MAX, INT64_MIN
 from rmqstore.files import paths
 from rmqstore.serve.stored_records import message_at, topic_of_message
 from rmqstore.serve.wire.batches import parts_of_batch
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
-from rmqstore.serve.wire.fields import LONG_MAX, json_body, number, truth
+from rmqstore.serve.wire.fields import json_body, number, truth
 from rmqstore.serve.wire.frames import Refusal, Request
 from rmqstore.services.stored import HALF_TOPIC
 
@@ -167,7 +168,7 @@ def _produced(request: Request, store: MessageStore) -> Iterable[Resource]:
 
 
 def _viewed(request: Request, store: MessageStore) -> Iterable[Resource]:
-    offset = number(request, "offset", least=-LONG_MAX - 1, most=LONG_MAX)
+    offset = number(request, "offset", least=INT64_MIN, most=INT64_MAX)
     message = message_at(store, offset) if offset >= 0 else None
     if message is None:  # a body's bytes may look like a record of any topic
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
@@ -179,14 +180,14 @@ def _given_back(request: Request, store: MessageStore) -> Iterable[Resource]:
     topic = _named(request, "originTopic")
     if topic is not None:
         yield topic_resource(topic, written=True)  # required by 4.9.3
-    offset = number(request, "offset", least=-LONG_MAX - 1, most=LONG_MAX)
+    offset = number(request, "offset", least=INT64_MIN, most=INT64_MAX)
     message = message_at(store, offset) if offset >= 0 else None
     if message is not None:  # else the handler refuses it
         yield topic_resource(topic_of_message(message))  # the group will read it
 
 
 def _ended(request: Request, store: MessageStore) -> Iterable[Resource]:
-    offset = number(request, "commitLogOffset", least=0, most=LONG_MAX)
+    offset = number(request, "commitLogOffset", least=0, most=INT64_MAX)
     half = message_at(store, offset)
     if half is not None and half.topic == HALF_TOPIC:  # else the handler refuses it
         yield topic_resource(topic_of_message(half), written=True)

@@ -10,6 +10,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base.layout import INT32_MAX
 from rmqstore.directory.layout import log_directories
 from rmqstore.serve.admin.brokersettings import broker_settings
 from rmqstore.serve.wire.codes import VERSION, RequestCode, ResponseCode
@@ -99,7 +100,7 @@ class BrokerAdmin:
             dispatchBehindBytes=str(figures["dispatch_behind_bytes"]),
             pageCacheLockTimeMills="0",
             startAcceptSendRequestTimeStamp="0",
-            remainTransientStoreBufferNumbs=str((1 << 31) - 1),
+            remainTransientStoreBufferNumbs=str(INT32_MAX),
             remainHowManyDataToFlush=_bytes_text(figures["remainHowManyDataToFlush"]),
         )
         for name, capacity in _QUEUES.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base.lookups import offset_of
 from rmqstore.serve.accounts.aclresources import Resource
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
 from rmqstore.serve.wire.fields import text
@@ -103,18 +104,12 @@ class Forwarding:
 
 
 def _offset_of(msg_id: str) -> int:
-    """Return the log offset in a message id: address and offset in hexadecimal digits."""
-    try:
-        if len(msg_id) not in (32, 56):
-            raise ValueError
-        offset = int.from_bytes(bytes.fromhex(msg_id[-16:]), "big", signed=True)
-        if offset < 0:
-            raise ValueError
-        return offset
-    except ValueError:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR, f"{msg_id[:64]!r} is no id of a stored message"
-        ) from None
+    """Return the log offset in a message id."""
+    offset = offset_of(msg_id)
+    if offset is None:
+        text = f"{msg_id[:64]!r} is no id of a stored message"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+    return offset
 
 
 def _copy(text: str) -> str:

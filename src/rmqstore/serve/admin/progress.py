@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
+from rmqstore.base.layout import INT64_MAX
 from rmqstore.serve.admin import online
 from rmqstore.serve.admin.groups import all_groups
 from rmqstore.serve.admin.topics import entry_of
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ProgressAdmin"]
 
-_MAX_LONG = (1 << 63) - 1
 _MAX_QUEUES = 100_000  # in an answer, so that it fits in a frame
 _NAMES_STEP = 1024  # pairs of topic and group examined between two steps
 
@@ -190,7 +190,7 @@ class ProgressAdmin:
         if checked is not None:
             for queue_id, offset in progress.get(topic, checked).items():
                 if queue_id in slowest and slowest[queue_id] > offset:
-                    slowest[queue_id] = _MAX_LONG
+                    slowest[queue_id] = INT64_MAX
                 yield
         table = Entries(slowest.items())
         return Answer(body=(yield from dumps_in_steps(Entries([("correctionOffsets", table)]))))

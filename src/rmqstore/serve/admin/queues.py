@@ -10,10 +10,11 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base.layout import EXT_ADDRESS, INT64_MAX, INT64_MIN, UNIT
 from rmqstore.serve.admin import online
 from rmqstore.serve.admin.topics import UNSET, entry_of
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
-from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number
+from rmqstore.serve.wire.fields import number, optional_number
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.names import checked_group, topic_of
 from rmqstore.serve.wire.objecttext import Entries, MessageQueue, dumps, dumps_in_steps
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["QueueAdmin"]
 
 _MAX_UNITS = 16_384  # of a queue, per answer
-_UNIT = struct.Struct(">qiq")
 _EXT_FIELDS = struct.Struct("=qqq")
-_EXT_ADDRESS = -(1 << 31) - 1  # tags codes up to this are addresses in consumequeue_ext
 _EXT_FIXED_BYTES = 20
 
 
@@ -75,7 +74,7 @@ class QueueAdmin:
         """Answer QUERY_CONSUME_QUEUE: units as in the queue's files."""
         topic = topic_of(request)
         queue_id = number(request, "queueId", least=0)
-        index = optional_number(request, "index", least=-LONG_MAX - 1, most=LONG_MAX) or 0
+        index = optional_number(request, "index", least=INT64_MIN, most=INT64_MAX) or 0
         count = optional_number(request, "count") or 0
         group = request.fields.get("consumerGroup")
         store = self._store
@@ -102,12 +101,12 @@ class QueueAdmin:
     def _units(self, topic: str, queue_id: int, start: int, stop: int) -> Iterator[dict[str, Any]]:
         store = self._store
         for place, (offset, size, code) in enumerate(
-            _UNIT.iter_unpack(bytes(memoryview(store.core.units(topic, queue_id, start, stop))))
+            UNIT.iter_unpack(bytes(memoryview(store.core.units(topic, queue_id, start, stop))))
         ):
             unit: dict[str, Any] = {
                 "eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code,
             }  # fmt: skip
-            if code <= _EXT_ADDRESS:
+            if code <= EXT_ADDRESS:
                 unit.update(self._ext_unit(topic, queue_id, start + place, code))
             yield unit
 

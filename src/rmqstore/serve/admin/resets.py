@@ -9,9 +9,10 @@ import asyncio
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base.layout import INT64_MAX, INT64_MIN
 from rmqstore.serve.admin import online
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
-from rmqstore.serve.wire.fields import LONG_MAX, number, truth
+from rmqstore.serve.wire.fields import number, truth
 from rmqstore.serve.wire.frames import MAX_FRAME, Answer, Refusal, Request
 from rmqstore.serve.wire.names import group_of, topic_of
 from rmqstore.serve.wire.objecttext import (
@@ -72,7 +73,7 @@ class Resets:
     def _reset(self, connection: Connection, request: Request) -> AnswerSteps:
         """Answer INVOKE_BROKER_TO_RESET_OFFSET, and notify the group's consumers."""
         topic, group = topic_of(request), group_of(request, "group")
-        timestamp = number(request, "timestamp", least=-LONG_MAX - 1, most=LONG_MAX)
+        timestamp = number(request, "timestamp", least=INT64_MIN, most=INT64_MAX)
         force = truth(request, "isForce")
         offsets = yield from self._offsets(topic, group, timestamp, force)
         members = online.members(self._clients, group)

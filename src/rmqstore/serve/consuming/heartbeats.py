@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from rmqstore.base.layout import INT64_MAX
 from rmqstore.serve.consuming.subscriptions import ALL, TAG, Subscription, size_of
 from rmqstore.serve.network.turns import ended
-from rmqstore.serve.wire.fields import LONG_MAX, json_body, json_body_in_steps, refused
+from rmqstore.serve.wire.fields import json_body, json_body_in_steps, refused
 from rmqstore.serve.wire.frames import Request
 from rmqstore.serve.wire.names import checked_group, checked_topic
 
@@ -166,7 +167,11 @@ def _whole(value: Any) -> int:
         return 0
     if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isdecimal():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not -LONG_MAX <= value <= LONG_MAX:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not -INT64_MAX <= value <= INT64_MAX
+    ):
         raise refused("subVersion must be a whole number", value)
     return value
 

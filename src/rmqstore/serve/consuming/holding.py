@@ -21,6 +21,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from rmqstore._core import QueueHolds
+from rmqstore.base.layout import INT64_MAX
 from rmqstore.serve.accounts.aclresources import Resource, topic_resource
 from rmqstore.serve.network.rotation import FairQueue
 from rmqstore.serve.shares import Shares
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Holds"]
 
-_NOTHING_WANTED = (1 << 63) - 1
+_NOTHING_WANTED = INT64_MAX
 _LATE = 1 / 64  # of a pull's time: how much later it may end
 _SLOW_SECONDS = 0.05  # between looks at clients that do not read
 _LEAST = 4096  # bytes assumed of an answer not read yet

@@ -13,11 +13,12 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqstore.base.layout import INT32_MAX
 from rmqstore.files import paths
 from rmqstore.serve.accounts.aclresources import Resource, topic_resource
 from rmqstore.serve.shares import Owners, Shares
 from rmqstore.serve.wire.codes import RequestCode
-from rmqstore.serve.wire.fields import INT_MAX, json_body_in_steps, refused
+from rmqstore.serve.wire.fields import json_body_in_steps, refused
 from rmqstore.serve.wire.frames import Answer, Request
 from rmqstore.serve.wire.names import checked_topic
 from rmqstore.serve.wire.objecttext import Entries, dumps_in_steps
@@ -228,6 +229,10 @@ def _queue(entry: Any) -> LockedQueue:
         raise refused(f"brokerName must be up to {_MOST_NAME} characters", broker)
     if isinstance(queue_id, str) and queue_id.isascii() and queue_id.isdigit():
         queue_id = int(queue_id[:11])  # C++ may send it as text
-    if isinstance(queue_id, bool) or not isinstance(queue_id, int) or not 0 <= queue_id <= INT_MAX:
-        raise refused(f"queueId must be 0 to {INT_MAX}", queue_id)
+    if (
+        isinstance(queue_id, bool)
+        or not isinstance(queue_id, int)
+        or not 0 <= queue_id <= INT32_MAX
+    ):
+        raise refused(f"queueId must be 0 to {INT32_MAX}", queue_id)
     return LockedQueue(checked_topic(topic), broker, queue_id)

@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqstore.base.layout import INDEX_RANGE, INT64_MAX, INT64_MIN
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
-from rmqstore.serve.wire.fields import LONG_MAX, number, text
+from rmqstore.serve.wire.fields import number, text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.services.schedule_search import record_at
 
@@ -33,7 +34,6 @@ _MAX_UNIQUE = 32  # defaultQueryMaxNum
 _MAX_MESSAGES = 64  # maxMsgsNumBatch
 _MAX_BYTES = 8 << 20  # of records in an answer, to fit a frame; at least one record
 _MORE_BYTES = 64 << 10  # of a record, besides its body
-_INDEX_HEADER = struct.Struct(">qqqq")  # times, then log offsets, of the first and last entry
 
 
 class MessageLookups:
@@ -53,7 +53,7 @@ class MessageLookups:
 
     def _view(self, connection: Connection, request: Request) -> Handled:
         """Answer VIEW_MESSAGE_BY_ID."""
-        offset = number(request, "offset", least=-LONG_MAX - 1, most=LONG_MAX)
+        offset = number(request, "offset", least=INT64_MIN, most=INT64_MAX)
         message = _message_at(self._store, offset)
         if not self._unread.has_room(connection, message.store_size):
             return self._viewed_later(connection, offset, message.store_size)
@@ -68,8 +68,8 @@ class MessageLookups:
         """Answer QUERY_MESSAGE."""
         topic, key = text(request, "topic"), text(request, "key")
         most = number(request, "maxNum")
-        begin = number(request, "beginTimestamp", least=-LONG_MAX - 1, most=LONG_MAX)
-        end = number(request, "endTimestamp", least=-LONG_MAX - 1, most=LONG_MAX)
+        begin = number(request, "beginTimestamp", least=INT64_MIN, most=INT64_MAX)
+        end = number(request, "endTimestamp", least=INT64_MIN, most=INT64_MAX)
         if request.fields.get(_UNIQUE_KEY) == "true":
             most = _MAX_UNIQUE
         store = self._store
@@ -135,7 +135,7 @@ def _index_end(store: MessageStore) -> tuple[int, int]:
         if not names:
             return 0, 0
         with open_regular(Path(store.path, paths.INDEX, max(names))) as file:
-            _, time, _, offset = _INDEX_HEADER.unpack(file.read(_INDEX_HEADER.size))
+            _, time, _, offset = INDEX_RANGE.unpack(file.read(INDEX_RANGE.size))
     except (OSError, struct.error):
         return 0, 0
     return time, offset

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqstore.base.layout import INT64_MAX, INT64_MIN
 from rmqstore.brokerfiles.offsets import check_names
 from rmqstore.errors import StoreError
 from rmqstore.serve.sharedtable import SharedTable
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
-from rmqstore.serve.wire.fields import LONG_MAX, number
+from rmqstore.serve.wire.fields import number
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.names import group_of, topic_of
 from rmqstore.topic import Queue
@@ -153,7 +154,7 @@ class Offsets:
         if end > 0:
             queue = Queue(self._store, topic, queue_id)
             # All times before the first message are equivalent, as are all after the last.
-            millis = min(max(millis, 0), LONG_MAX >> 1)
+            millis = min(max(millis, 0), INT64_MAX >> 1)
             if boundary == "LOWER":
                 offset = queue.offset_at(millis, "lower")
             elif boundary == "UPPER":
@@ -182,4 +183,4 @@ class Offsets:
 
 
 def _long(request: Request, name: str) -> int:
-    return number(request, name, least=-LONG_MAX - 1, most=LONG_MAX)
+    return number(request, name, least=INT64_MIN, most=INT64_MAX)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from rmqstore.base.layout import INT64_MAX, INT64_MIN
 from rmqstore.serve.consuming.pullreader import PullReader, PullRequest, parsed_pull
 from rmqstore.serve.wire.codes import RequestCode
-from rmqstore.serve.wire.fields import LONG_MAX, number
+from rmqstore.serve.wire.fields import number
 from rmqstore.serve.wire.frames import Refusal, Request
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Pulls:
         holds = self._holds
         hold = pull.suspend > 0 and not request.oneway and holds.has_room(connection.owners)
         if pull.sys_flag & _COMMIT_OFFSET:
-            committed = number(request, "commitOffset", least=-LONG_MAX - 1, most=LONG_MAX)
+            committed = number(request, "commitOffset", least=INT64_MIN, most=INT64_MAX)
         later: Handled = None
         if self._reader.answer(connection, pull, may_hold=hold):
             pass

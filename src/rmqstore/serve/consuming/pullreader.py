@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqstore.base.layout import INT64_MAX, INT64_MIN
 from rmqstore.errors import FilterError
 from rmqstore.serve.consuming.subscriptions import TAG, PullFilters, unsupported
 from rmqstore.serve.wire.codes import ResponseCode
-from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text
-from rmqstore.serve.wire.frames import Answer, Refusal, Request
+from rmqstore.serve.wire.fields import number, optional_number, text
+from rmqstore.serve.wire.frames import HEAD, Answer, Refusal, Request
 from rmqstore.serve.wire.names import group_of
 from rmqstore.types import GetStatus
 
@@ -38,7 +39,6 @@ _SUBSCRIPTION = 4
 _READ = 4  # PermName.PERM_READ
 _MAX_EXPRESSION = 64 << 10
 _LONGEST_HOLD = 3_600_000  # ms
-_HEAD = 8  # bytes of a frame before its header
 
 # Response codes by the store's status; a pull answered with 19 may be held instead.
 _CODES = {
@@ -77,7 +77,7 @@ class PullRequest:
 def parsed_pull(request: Request) -> PullRequest:
     """Return a parsed pull request; ``Refusal`` if a field is invalid."""
     group, topic = group_of(request), text(request, "topic")
-    asked = number(request, "queueOffset", least=-LONG_MAX - 1, most=LONG_MAX)
+    asked = number(request, "queueOffset", least=INT64_MIN, most=INT64_MAX)
     sys_flag = number(request, "sysFlag")
     pull = PullRequest(
         request,
@@ -89,10 +89,10 @@ def parsed_pull(request: Request) -> PullRequest:
         number(request, "maxMsgNums"),
         optional_number(request, "maxMsgBytes"),
         sys_flag,
-        number(request, "subVersion", least=-LONG_MAX - 1, most=LONG_MAX),
+        number(request, "subVersion", least=INT64_MIN, most=INT64_MAX),
         0,
     )
-    suspend = number(request, "suspendTimeoutMillis", least=-LONG_MAX - 1, most=LONG_MAX)
+    suspend = number(request, "suspendTimeoutMillis", least=INT64_MIN, most=INT64_MAX)
     if sys_flag & _SUSPEND:
         pull.suspend = min(max(suspend, 0), _LONGEST_HOLD)
     return pull
@@ -241,7 +241,7 @@ class PullReader:
                 pull.size = len(frame)
                 connection.lacks_room()
                 return False
-            size = len(frame) - _HEAD - int.from_bytes(frame[4:_HEAD])
+            size = len(frame) - HEAD.size - HEAD.unpack_from(frame)[1]
             self._got(pull.group, pull.topic, count, size)
             if not oneway:
                 connection.write(frame)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.aio.wait import put_at_once, put_durable
 from rmqstore.base.arguments import shown
+from rmqstore.base.layout import INT64_MAX, INT64_MIN
 from rmqstore.consume.retry import is_dead_letter, missing_topics, send_back
 from rmqstore.errors import PutError
 from rmqstore.files import paths
 from rmqstore.serve.stored_records import message_at
 from rmqstore.serve.topics.newtopics import TopicAwaited
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
-from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text, truth
+from rmqstore.serve.wire.fields import number, optional_number, text, truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.services.stored import SCHEDULE_TOPIC
 from rmqstore.types import PutStatus
@@ -68,7 +69,7 @@ class GiveBack:
 
     def give_back(self, connection: Connection, request: Request) -> Handled:
         """Answer CONSUMER_SEND_MSG_BACK."""
-        offset = number(request, "offset", least=-LONG_MAX - 1, most=LONG_MAX)
+        offset = number(request, "offset", least=INT64_MIN, most=INT64_MAX)
         name = text(request, "group")
         delay_level = number(request, "delayLevel")
         retry_max = optional_number(request, "maxReconsumeTimes")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqstore._core import SEND_FIELD_NAMES
+from rmqstore.base.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from rmqstore.brokerfiles.groups import GroupConfig
 from rmqstore.brokerfiles.topics import TopicConfig
 from rmqstore.errors import PutError, StoreClosedError, StoreError, StoreFailedError
@@ -23,7 +24,7 @@ from rmqstore.serve.topics.newtopics import TopicAwaited
 from rmqstore.serve.topics.producedtopics import config_text
 from rmqstore.serve.wire.batches import ILLEGAL, parse_properties, parts_of_batch
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
-from rmqstore.serve.wire.fields import LONG_MAX, number, optional_number, text, truth
+from rmqstore.serve.wire.fields import number, optional_number, text, truth
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.serve.wire.names import checked_group, new_topic
 from rmqstore.services.stored import (
@@ -138,7 +139,7 @@ def parse_send(request: Request) -> Sent:
         queue_id,
         queue_id,
         number(request, names["sysFlag"]),
-        number(request, names["bornTimestamp"], least=-LONG_MAX - 1, most=LONG_MAX),
+        number(request, names["bornTimestamp"], least=INT64_MIN, most=INT64_MAX),
         number(request, names["flag"]),
         properties_of(request),
         optional_number(request, names["reconsumeTimes"]) or 0,
@@ -199,7 +200,7 @@ class Sends:
                 entry = self._retries_exhausted(connection, sent, entry)
             if entry.topic_filter_type == "MULTI_TAG":
                 sent.sys_flag |= _MULTI_TAGS
-            sent.sys_flag &= 0x7FFFFFFF
+            sent.sys_flag &= INT32_MAX
             if sent.batch:
                 done, ids = self._store_batch(connection, sent)
             else:

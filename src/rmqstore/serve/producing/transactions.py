@@ -15,11 +15,12 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqstore.base.layout import INT64_MAX
 from rmqstore.errors import PutError
 from rmqstore.serve.accounts.aclresources import topic_resource
 from rmqstore.serve.stored_records import message_at, topic_of_message
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
-from rmqstore.serve.wire.fields import LONG_MAX, number, text
+from rmqstore.serve.wire.fields import number, text
 from rmqstore.serve.wire.frames import Answer, Refusal, Request
 from rmqstore.services.half_queue import copy_key
 from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC, real_place, real_record
@@ -97,13 +98,13 @@ class Transactions:
         if end not in (_COMMIT, _ROLLBACK):
             return None
         group = text(request, "producerGroup")
-        offset = number(request, "commitLogOffset", least=0, most=LONG_MAX)
+        offset = number(request, "commitLogOffset", least=0, most=INT64_MAX)
         half = message_at(self._store, offset)
         if half is None or half.topic != HALF_TOPIC:
             raise _wrong("Find prepared transaction message failed")
         if half.properties.get("PGROUP") != group:
             raise _wrong("The producer group wrong")
-        if half.queue_offset != number(request, "tranStateTableOffset", most=LONG_MAX):
+        if half.queue_offset != number(request, "tranStateTableOffset", most=INT64_MAX):
             raise _wrong("The transaction state table offset wrong")
         return self._end(connection, request, half, commit=end == _COMMIT)
 

@@ -9,15 +9,14 @@ from collections.abc import Generator
 from typing import Any
 
 from rmqstore.base.arguments import shown
+from rmqstore.base.layout import INT32_MAX
 from rmqstore.serve.wire.codes import ResponseCode
 from rmqstore.serve.wire.frames import Refusal, Request
 from rmqstore.serve.wire.jsontext import loads, most_values
 
-__all__ = ["INT_MAX", "LONG_MAX", "SHORT_BODY", "check_body", "json_body", "json_body_in_steps",
+__all__ = ["SHORT_BODY", "check_body", "json_body", "json_body_in_steps",
            "number", "optional_number", "refused", "text", "truth"]  # fmt: skip
 
-INT_MAX = (1 << 31) - 1
-LONG_MAX = (1 << 63) - 1
 _MAX_DIGITS = 19
 _FEW_DIGITS = 19  # fewer never exceed 64 bits
 _MOST_TEXT = 1024
@@ -74,7 +73,9 @@ def text(request: Request, name: str, most: int = _MOST_TEXT) -> str:
     return value
 
 
-def number(request: Request, name: str, *, least: int = -INT_MAX - 1, most: int = INT_MAX) -> int:
+def number(
+    request: Request, name: str, *, least: int = -INT32_MAX - 1, most: int = INT32_MAX
+) -> int:
     """Return a required integer."""
     found = optional_number(request, name, least=least, most=most)
     if found is None:
@@ -83,7 +84,7 @@ def number(request: Request, name: str, *, least: int = -INT_MAX - 1, most: int 
 
 
 def optional_number(
-    request: Request, name: str, *, least: int = -INT_MAX - 1, most: int = INT_MAX
+    request: Request, name: str, *, least: int = -INT32_MAX - 1, most: int = INT32_MAX
 ) -> int | None:
     """Return an integer, ``None`` if the field is missing."""
     value = request.fields.get(name)

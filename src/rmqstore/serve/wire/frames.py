@@ -19,16 +19,16 @@ from rmqstore._core import FrameReader, encode_frame
 from rmqstore.base.foreign import cut
 from rmqstore.serve.wire.codes import ResponseCode
 
-__all__ = ["FAQ", "LARGE_HEADER", "MAX_FRAME", "Answer", "FrameError", "FrameReader", "Refusal",
-           "Request", "encode_answer", "encode_answer_to", "encode_request", "leaves_memory",
-           "parse_frame", "renewed", "with_code"]  # fmt: skip
+__all__ = ["FAQ", "HEAD", "LARGE_HEADER", "MAX_FRAME", "Answer", "FrameError", "FrameReader",
+           "Refusal", "Request", "encode_answer", "encode_answer_to", "encode_request",
+           "leaves_memory", "parse_frame", "renewed", "with_code"]  # fmt: skip
 
 MAX_FRAME = 16_777_216  # com.rocketmq.remoting.frameMaxLength, counted from the mark
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 _ANSWER = 1  # bits of the flag
 _ONEWAY = 2
-_HEAD = struct.Struct(">ii")
+HEAD = struct.Struct(">ii")  # sizes of the frame, and of its header with the encoding
 _HELD_BYTES = 2048  # of a request and its task, besides the received bytes
 _VALUE_BYTES = 96  # approximate size of a parsed value
 _LARGE_FRAME = 128 << 10  # smaller ones do not enlarge a read buffer by much
@@ -133,10 +133,10 @@ def with_code(frames: bytes, code: int) -> bytes:
     changed = bytearray()
     at = 0
     while at < len(frames):
-        total, length = _HEAD.unpack_from(frames, at)
+        total, length = HEAD.unpack_from(frames, at)
         header = frames[at + 8 : at + 8 + length]
         header = b'{"code":%d,' % code + header[len(b'{"code":0,') :]
-        changed += _HEAD.pack(4 + len(header), len(header)) + header
+        changed += HEAD.pack(4 + len(header), len(header)) + header
         at += 4 + total
     return bytes(changed)
 
