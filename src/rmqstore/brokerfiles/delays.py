@@ -58,6 +58,6 @@ def _decode(data: Any) -> tuple[dict[int, int], dict[str, Any]]:
         if not (text.isascii() and text.isdigit() and 0 < int(text[:11]) <= INT32_MAX):
             raise ValueError(f"level {key!r} must be 1 to {INT32_MAX}")
         if type(offset) is not int or not -1 <= offset <= INT64_MAX:
-            raise ValueError(f"offset of level {text} is {offset!r}, must be 0 to {INT64_MAX}")
+            raise ValueError(f"offset of level {text} is {offset!r}, must be -1 to {INT64_MAX}")
         offsets[int(text)] = max(0, offset)
     return offsets, rest

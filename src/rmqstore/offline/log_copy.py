@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -313,6 +314,7 @@ def load_queue_numbers(path: str | os.PathLike[str]) -> dict[str, dict[int, int]
 
 def save_queue_numbers(path: str | os.PathLike[str], values: QueueNumbers) -> None:
     """Write a number for each queue to a file, for other tasks."""
-    temporary = Path(f"{os.fspath(path)}.{os.getpid()}")
+    # Attempts of a task run on several hosts, where processes may have the same number.
+    temporary = Path(f"{os.fspath(path)}.{secrets.token_hex(8)}")
     temporary.write_text(json.dumps(values), "ascii")
     temporary.replace(path)

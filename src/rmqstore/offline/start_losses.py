@@ -355,7 +355,9 @@ def _zeros(path: str, first: int, count: int, low: int) -> Iterator[_UnitGap]:
     with file:
         if _record_end(file, 0) and _record_end(file, count - 1):
             return
-        units = np.frombuffer(file.read(count * layout.UNIT_BYTES), dtype=layout.UNIT_FIELDS)
+        data = file.read(count * layout.UNIT_BYTES)  # less where it is cut meanwhile
+        whole = len(data) // layout.UNIT_BYTES
+        units = np.frombuffer(data, dtype=layout.UNIT_FIELDS, count=whole)
     zeros = first + ((units["physical_offset"] < 0) | (units["size"] <= 0)).nonzero()[0]
     zeros = zeros[zeros >= low]
     if len(zeros):
