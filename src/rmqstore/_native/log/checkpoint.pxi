@@ -1,7 +1,7 @@
 # The checkpoint page: RocketMQ's three times, and our watermark further back.
 #
-# The watermark names a log offset up to which log, queues and index were durable, with a digest of
-# the queues at that point.  It is a hint: recovery trusts it only as far as the bytes agree.
+# Watermark: a log offset below which log, queues and index were durable, and a digest of the queues
+# at that offset.  A hint: recovery checks it against the files.
 #
 # Source: store/StoreCheckpoint.java
 
@@ -9,7 +9,7 @@ cdef enum:
     WATERMARK_MAGIC = 0x524D5157     # "RMQW"
     WATERMARK_VERSION = 1
     WATERMARK_CRC = 88
-    TIMES_AHEAD_MS = 86400000        # later times are not those of a checkpoint
+    TIMES_AHEAD_MS = 86400000        # a time later than this is not a checkpoint's
 
 cdef struct Watermark:
     bint valid
@@ -112,9 +112,9 @@ cdef enum:
 cdef int64_t checkpoint_write(
     Store *store, int64_t dispatched, int64_t last_record, int64_t logics, int state,
 ) noexcept nogil:
-    """Write times and watermark for the log offset ``dispatched`` and sync them.
+    """Write and sync times and watermark for the log offset ``dispatched``.
 
-    REQUIRES: everything below is durable; ``last_record`` is the last record there.
+    REQUIRES: everything below it is durable; ``last_record`` is the last record below it.
     """
     cdef char page[CHECKPOINT_BYTES]
     cdef char *mark = page + WATERMARK_AT
@@ -200,7 +200,7 @@ cdef int64_t index_set_entries(IndexSet *indexes) noexcept nogil:
 
 
 cdef bint index_is_vouched(IndexSet *indexes, const Watermark *mark) noexcept nogil:
-    """Whether the index files are those left by a clean close, none missing."""
+    """Whether the index files are complete and as a clean close left them."""
     return mark.valid and mark.clean and not indexes.repaired \
         and mark.index_end == index_set_end(indexes) \
         and mark.index_entries == index_set_entries(indexes)

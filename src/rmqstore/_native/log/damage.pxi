@@ -1,4 +1,4 @@
-# Damage that an opening found in the log, and its repair.
+# Damage found in the log on opening, and its repair.
 #
 
 cdef enum:
@@ -54,7 +54,7 @@ cdef struct Recovery:
     int64_t lost_until           # up to here; 0: nothing is lost
     char lost_by[FAILURE_PATH_BYTES]
     bint lacking                 # queues lack files or units of the watermark's digest
-    FileSlot *left_out           # empty files of the log behind a short or missing one
+    FileSlot *left_out           # empty log files after a short or missing one
     int64_t left_out_count
 
 
@@ -111,10 +111,9 @@ cdef bint is_reported_damage(const Recovery *recovery, int64_t offset) noexcept 
 
 
 cdef bint unit_names_damage(const Recovery *recovery, const Unit *unit) noexcept nogil:
-    """Whether a unit of a read-only store names damage that a read of it must report.
+    """"r": whether a unit points into damage that its read must report.
 
-    Damage that a recovery would refuse; it cuts a torn tail, and fills the losses of a power cut,
-    silently.
+    Only damage that a recovery refuses: torn tails and power-cut losses it mends silently.
     """
     cdef const Damage *damage
     cdef int64_t i

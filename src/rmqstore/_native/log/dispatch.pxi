@@ -1,7 +1,7 @@
 # Reput: each new record of the log gets its consume queue unit and its index entries.
 #
-# Records are taken in batches: units are written one by one; keys are hashed, their slots
-# prefetched, then entered together.  The position is published last.
+# In batches: units are written one by one; keys are hashed, their slots prefetched, then all are
+# entered.  The dispatched position is published last.
 #
 # Source: store/DefaultMessageStore.java ReputMessageService, CommitLogDispatcherBuildConsumeQueue,
 #         CommitLogDispatcherBuildIndex; store/index/IndexService.java buildIndex
@@ -30,9 +30,9 @@ cdef enum:
 
 
 cdef int64_t dispatch_until(Store *store, int64_t limit) noexcept nogil:
-    """Dispatch the records below the log offset ``limit``: 0, or the status that stopped it.
+    """Dispatch the records below the log offset ``limit``: 0 or a status.
 
-    If the index has no space, the queues still get their units, once.
+    While the index has no space, units are still written, each once.
     """
     cdef int64_t rc = dispatch_range(
         store, atomic_get(&store.dispatch.dispatched), limit, DISPATCH_ALL)
@@ -348,7 +348,7 @@ cdef inline void note_key(
 
 
 cdef int64_t dispatch_keys(Store *store) noexcept nogil:
-    """Enter the noted keys; skip records below the last file's end, which has them."""
+    """Enter the pending keys, but not of records below the last index file's end."""
     cdef Pending *pending = store.dispatch.pending
     cdef PendingKey *key
     cdef int64_t rc = 0

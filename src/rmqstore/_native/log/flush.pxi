@@ -1,5 +1,5 @@
-# The two flush activities: the commit log, periodically or for callers that wait for the disk
-# (group commit), and the consume queues with the checkpoint.
+# The two flush activities: commit log, periodic or for waiting callers (group commit); consume
+# queues and checkpoint.
 #
 # A failed sync is final: a retry may succeed although the bytes are not on the disk.
 #
@@ -80,9 +80,9 @@ cdef int64_t wait_durable(Store *store, int64_t stop, int64_t until_ns) noexcept
 
 
 cdef int64_t wait_visible(Store *store, int64_t stop, int64_t until_ns) noexcept nogil:
-    """Wait until everything below ``stop`` is dispatched: 0, E_TIMEOUT or what failed the store.
+    """Wait until everything below ``stop`` is dispatched: 0, E_TIMEOUT or the store's failure.
 
-    While dispatch waits for disk space, allow it a few more tries.
+    At most STALLED_NS while dispatch waits for disk space.
     """
     if atomic_get(&store.dispatch.dispatched) >= stop:
         return 0
@@ -108,14 +108,14 @@ cdef bint dispatch_is_stalled(Store *store) noexcept nogil:
 
 # Selection of the queues to force to the disk.
 cdef enum:
-    FLUSH_DUE                    # those with enough dirty pages
-    FLUSH_ALL                    # all of them
+    FLUSH_DUE                    # queues with enough dirty pages
+    FLUSH_ALL
 
 
 cdef int64_t flush_queues_now(Store *store, int which) noexcept nogil:
-    """Force queues to the disk; FLUSH_ALL also the index, and then writes the checkpoint.
+    """Force queues and index to the disk; FLUSH_ALL: the log before them, the checkpoint after.
 
-    Checkpoint and watermark never claim more than is on the disk by then.
+    The checkpoint never claims more than is on the disk.
     """
     cdef int64_t rc = 0
     cdef int64_t dispatched, last_record, timestamp
@@ -151,7 +151,7 @@ cdef int64_t flush_queues_now(Store *store, int which) noexcept nogil:
 
 
 cdef int64_t flush_indexed_log(Store *store) noexcept nogil:
-    """Force the log as far as the index has come, so that the index is never ahead of it."""
+    """Force the log up to the index's end: the index on the disk is never ahead of the log."""
     if index_set_end(&store.indexes) < atomic_get(&store.log.flushed):
         return 0
     return flush_log_now(store)

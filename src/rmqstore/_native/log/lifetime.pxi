@@ -9,10 +9,7 @@ cdef enum:
 
 
 cdef int64_t reader_files() noexcept nogil:
-    """Limit on open descriptors of a read-only store, for the log and the index each.
-
-    A quarter of the process's limit.
-    """
+    """Descriptors a read-only store keeps for log and index each: a quarter of the rlimit."""
     cdef rlimit_t limit
     if getrlimit(RLIMIT_NOFILE, &limit) != 0:
         return 64
