@@ -1,13 +1,13 @@
-# Queues that a record names by multi-dispatch, each with its queue offset there.
+# Further queues of a record by multi-dispatch, each with the record's queue offset.
 #
-# Names and offsets are two comma-separated lists, split as Java does: trailing empty items do not
+# Names and offsets are two comma-separated lists, split as in Java: trailing empty items do not
 # count.  Lists of different lengths name nothing.
 #
 # Source: store/ConsumeQueue.java multiDispatchLmqQueue; common/MixAll.java isLmq
 
 cdef enum:
     LIGHT_PREFIX_BYTES = 5
-    LIGHT_QUEUE_ID = 0           # a light queue is the only one of its name
+    LIGHT_QUEUE_ID = 0           # the only id of a light queue
 
 cdef const char *LIGHT_PREFIX = b"%LMQ%"
 

@@ -191,7 +191,7 @@ cdef inline void text_add_property(
 ) noexcept nogil:
     """Append ``name 0x01 value`` to the string that began at ``start``, separated by 0x02.
 
-    REQUIRES: there is room for both and 2 bytes more.
+    REQUIRES: room for both and 2 bytes more.
     """
     cdef char *at = text.data + text.length
     if text.length > start:

@@ -1,5 +1,5 @@
-# A message -> the bytes of its record.  All but position and time is encoded before the put lock is
-# taken; under it the record is copied and completed.
+# A message -> the bytes of its record: encoded before the put lock is taken, copied and completed
+# with position and time under it.
 #
 # Source: store/CommitLog.java MessageExtEncoder, DefaultAppendMessageCallback
 
@@ -53,10 +53,10 @@ cdef inline void record_write(
     char *into, const Encoded *message, int64_t physical_offset, int64_t queue_offset,
     int64_t store_timestamp,
 ) noexcept nogil:
-    """Write the record of ``message.size`` bytes.
+    """Write the record of ``message.size`` bytes, TOTALSIZE last.
 
-    TOTALSIZE is written last: BODYCRC does not cover topic and properties, so a process killed
-    in between would otherwise leave a record without them that passes the check.
+    BODYCRC does not cover topic and properties: a process killed before they are written would
+    otherwise leave a record that passes the check.
     """
     cdef char *at = into
     put_i32(at + RECORD_MAGIC, MAGIC_MESSAGE)
@@ -108,9 +108,9 @@ cdef inline void blank_write(char *into, int64_t room) noexcept nogil:
 
 
 cdef void record_hole_head(char *into, int64_t physical_offset, int64_t size) noexcept nogil:
-    """Nonzero bytes of a record of ``size`` bytes that replaces damaged ones.
+    """Nonzero bytes of a filler record of ``size`` bytes: a rollback, which 4.9.3 skips.
 
-    A rollback, which 4.9.3 skips.  ``into`` has RECORD_FIXED_BYTES; the rest is zeros.
+    ``into`` has RECORD_FIXED_BYTES; the rest of the record is zeros.
     """
     cdef char zeros[4096]
     cdef int64_t length = size - RECORD_FIXED_BYTES

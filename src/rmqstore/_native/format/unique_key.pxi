@@ -1,8 +1,8 @@
 # RocketMQ's client-made message id, 32 hexadecimal digits: address 4, process 2, a number
 # that distinguishes processes 4, milliseconds of the month 4, counter 2 bytes.
 #
-# Time and counter form one growing number, so that two keys of one process are never equal,
-# however many are made in a millisecond.
+# Time and counter form one increasing number: no key of a process repeats within a month, however
+# many are made in a millisecond.
 #
 # Source: common/message/MessageClientIDSetter.java
 
