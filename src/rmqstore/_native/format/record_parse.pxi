@@ -271,7 +271,7 @@ cdef bint record_is_torn(
 
     BODYCRC does not cover them, and the lengths are in other sectors.  For records that may never
     have been synced.  No topic has NULs, and put refuses texts with TORN_BYTES NULs in a row.
-    Not detected: properties whose last text ends with NULs that begin a sector.
+    Indistinguishable from torn: a last text whose final NULs begin a sector.
     """
     cdef int64_t place = record.physical_offset % file_size
     return text_is_torn(data + record.topic_at, place + record.topic_at,
@@ -283,11 +283,11 @@ cdef bint record_is_torn(
 cdef bint text_is_torn(
     const char *text, int64_t place, int64_t length, int64_t most,
 ) noexcept nogil:
-    """Whether a text at ``place`` of its file has a lost sector's zeros, by its part in each sector.
+    """Whether a text at ``place`` of its file has the zeros of a lost sector.
 
-    A part that begins its sector counts if all zeros; any part if its last ``most`` bytes are: the
-    sector may have been written back during the copy.  A text of nothing but zeros always counts:
-    the broker may have been killed during the copy.
+    The text is split at sector ends.  A part that begins its sector counts if all zeros, any part
+    if its last ``most`` bytes are: the sector may have been written back during the copy.  A text
+    of nothing but zeros always counts: the broker may have been killed during the copy.
     """
     cdef int64_t at = 0
     cdef int64_t end, zeros
