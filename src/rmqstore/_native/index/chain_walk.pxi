@@ -1,8 +1,8 @@
 # Chains of many keys of one index file, walked side by side.
 #
-# One by one, each key waits for memory several times: for its slot, then for each entry of
-# its chain.  Here all keys of a chunk take a step before any takes the next, and each prefetches
-# the data of its next step, so that their misses overlap.
+# A key walked by itself misses the cache at its slot and at each entry of its chain.  Here all keys
+# of a chunk take a step before any takes the next, and prefetch the next step's data: the misses
+# overlap.
 #
 # Source: store/index/IndexFile.java selectPhyOffset
 
@@ -30,7 +30,7 @@ cdef struct ChainHit:
 
 
 cdef struct ChainWalk:
-    ChainStep steps[KEY_CHUNK]   # those under way come first
+    ChainStep steps[KEY_CHUNK]   # unfinished ones first
     ChainHit *hits               # in the order found
     int64_t count
     int64_t room
@@ -68,7 +68,7 @@ cdef int64_t chains_walk(
 ) noexcept nogil:
     """Collect hits of up to KEY_CHUNK keys: 0, WALK_REDO, E_CORRUPT or another status.
 
-    Hits of one key are in order, interleaved with those of other keys.
+    A key's hits are in chain order, interleaved with other keys' hits.
     """
     cdef ChainStep *step
     cdef int64_t count, i, kept, rc

@@ -77,9 +77,9 @@ cdef int64_t index_set_enter(IndexSet *indexes, Index *index) noexcept nogil:
 
 
 cdef void index_set_close_unused(IndexSet *indexes, const Index *but) noexcept nogil:
-    """"r": close the descriptors of files held by the set alone if there are too many.
+    """"r": if too many are open, close descriptors of files held by the set alone, except ``but``.
 
-    The file ``but`` keeps its own.  Under the lock, so that nobody can take a hold.
+    Under the lock, so that nobody can take a hold.
     """
     cdef Index *index
     cdef int64_t i
@@ -193,8 +193,8 @@ cdef int64_t index_set_flush(
 ) noexcept nogil:
     """Force index files to the disk, all or only full ones; the number of syncs.
 
-    ``flushed_log``: the durable end of the log.  A full file that points beyond it waits: the
-    checkpoint's time would cover records that a power cut may take.
+    A full file that points beyond ``flushed_log``, the log's durable end, waits: the checkpoint's
+    time would cover records that a power cut may take.
     """
     cdef Index *index
     cdef int64_t rc

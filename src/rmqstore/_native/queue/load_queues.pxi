@@ -1,11 +1,11 @@
-# Loading of queues from the directories below consumequeue/, and inference of their file size.
+# Load of the queues from the directories below consumequeue/, and inference of their file size.
 #
 # Source: store/DefaultMessageStore.java loadConsumeQueue
 
 cdef int64_t load_queues(TopicTable *table, Failure *failure) noexcept nogil:
-    """Enter a topic and a queue for each directory below consumequeue/.
+    """Enter a topic and a queue for each directory below consumequeue/; the number of queues.
 
-    Other names are ignored, as by a broker.  Returns the number of queues.
+    Other names are ignored, as by a broker.
     """
     cdef DIR *directory
     cdef dirent *entry
@@ -164,7 +164,7 @@ cdef int64_t infer_queue_file_size(TopicTable *table, Failure *failure) noexcept
 
 
 cdef int64_t infer_ext_file_size(TopicTable *table, Failure *failure) noexcept nogil:
-    """The size of an ext file, inferred from most queues; 0 unknown, or the store writes none.
+    """Size of an ext file, inferred from most queues; 0: unknown, or the store writes none.
 
     REQUIRES: the queues are listed.
     """

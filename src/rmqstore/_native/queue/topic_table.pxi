@@ -1,6 +1,6 @@
-# Topic and queue -> state: a C hash table, so that neither put nor dispatch needs a
-# Python dict.  Topics and queues are freed only with the store, so readers may keep pointers.
-# Lookups take no lock, insertions the table's.
+# Topic and queue -> state: a C hash table, as put and dispatch use no Python dict.  Topics and
+# queues are freed only with the store: readers may keep pointers.  Lookups take no lock, insertions
+# the table's.
 #
 # Source: store/DefaultMessageStore.java consumeQueueTable, CommitLog.topicQueueTable
 
@@ -144,7 +144,7 @@ cdef inline bint topic_is_light(const Topic *topic) noexcept nogil:
 
 
 cdef bint topic_is_kept(const Topic *topic) noexcept nogil:
-    """Whether the topic is one that brokers create themselves, which topics.json may lack."""
+    """Whether brokers create the topic themselves, possibly without an entry in topics.json."""
     return topic.schedule or topic.name[0] == 37 \
         or strncmp(topic.name, "RMQ_SYS_", 8) == 0 or strncmp(topic.name, "rmq_sys_", 8) == 0 \
         or strncmp(topic.name, "TRANS_CHECK_MAX_TIME_TOPIC", 26) == 0
@@ -284,8 +284,8 @@ cdef int64_t topic_grow(TopicTable *table, Topic *topic, int64_t queue_id) noexc
 cdef bint topic_name_stored(const char *name, int64_t length) noexcept nogil:
     """Whether a stored topic can have the name: text that is a single path component.
 
-    Brokers before 4.7 accepted nearly any, and their stores are read; the file system limits the
-    length of one with a directory.
+    Stores of brokers before 4.7, which accepted nearly any name, are read too; the file system
+    limits the length of a name with a directory.
     """
     if length < 1 or length > TOPIC_V2_MAX_BYTES or (name[0] == 46 and (
             length == 1 or (length == 2 and name[1] == 46))):
