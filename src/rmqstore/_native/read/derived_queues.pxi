@@ -1,8 +1,8 @@
-# "r" on a store without an owner: missing queues, and units that never reached the disk, are
-# derived from the log as by a recovery, and kept in memory.
+# Derived queues, "r" without an owner: missing queues, and units that never reached the disk, are
+# rebuilt from the log as by a recovery, in memory.
 
 cdef enum:
-    GOES_ON_BYTES = 4 << 20      # examined behind the end of a log with complete queues
+    GOES_ON_BYTES = 4 << 20      # examined beyond the end of a log with complete queues
 
 cdef int64_t derive_units(Store *store) noexcept nogil:
     """Derive the queues as a recovery would leave them."""
@@ -41,8 +41,8 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
     infer_deleted_topics(store, end)
     rc = derive_queues(store, &checkpoint, end)
     if rc >= 0:
-        # A search along the records ends before the first damaged one behind the last unit,
-        # and the one above was made before there were units.
+        # A search from the last unit ends at the first damaged record, and the search above was
+        # made without units.
         atomic_raise(&store.view.log_end, end)
         log_end_searched(store, monotonic_ns())
         mark_unnamed(store)
@@ -65,10 +65,10 @@ cdef int64_t find_end_reading(
 
 
 cdef int64_t log_goes_on(Store *store, int64_t end) noexcept nogil:
-    """1 if nonzero bytes lie behind the end that units and records show, else 0.
+    """1 if nonzero bytes follow the end shown by units and records, else 0, or a status.
 
-    A damaged record may be there, with good ones behind it that no unit names.  Without any
-    unit all of the log is examined, else the beginnings of its files and the next bytes.
+    They may be a damaged record, followed by good ones without units.  Examined are the next bytes
+    and the beginnings of the files; without any unit, the whole log.
     """
     cdef MappedFile near
     cdef MappedFile *file = NULL

@@ -1,5 +1,5 @@
-# Check that records without a unit belong in no queue: for a store closed without a watermark, as
-# by a broker.  Only the gaps between the units' records are read.
+# Check that records without a unit belong in no queue, for a store closed without a watermark, as
+# by a broker.  Reads only the gaps between the units' records.
 
 cdef enum:
     GAP_CHUNK = 4096             # bytes read for a gap far from the last one
