@@ -1,4 +1,4 @@
-# The dispatch thread: runs as soon as something is written.
+# Dispatch thread: runs as soon as a record is written.
 #
 # Source: store/DefaultMessageStore.java ReputMessageService
 
@@ -23,9 +23,9 @@ cdef int64_t reput_until(Store *store, int64_t limit) noexcept nogil:
 
 
 cdef void reput_here(Store *store) noexcept nogil:
-    """Dispatch records appended with APPEND_QUIET in this thread: no other has to wake for them.
+    """Dispatch records appended with APPEND_QUIET in this thread, without waking another.
 
-    Left to the dispatch thread if it is active anyway, or if dispatch is stalled.
+    Left to the dispatch thread if that is active anyway, or if dispatch is stalled.
     """
     cdef int64_t rc = 0
     if atomic_get(&store.dispatch.stalled) == 0 and lock_try(&store.dispatch.turn):
