@@ -1,4 +1,4 @@
-# Text to numbers, accepted and refused as by Java's valueOf.
+# Conversion of text to numbers, accepted and refused as by Java's valueOf.
 #
 # Source: java.lang.Integer parseInt, java.lang.Long parseLong, java.lang.Character digit,
 # jdk.internal.math.FloatingDecimal readJavaFormatString and parseHexString (Java 17)
@@ -74,7 +74,7 @@ cdef inline int32_t hex_value(char byte) noexcept nogil:
 cdef bint java_exponent(
     const char *text, int64_t length, int64_t *at, int64_t *exponent,
 ) noexcept nogil:
-    """Read a sign and digits at ``at``, which moves behind them; False without a digit."""
+    """Read a sign and digits at ``at``, which moves past them; False without a digit."""
     cdef bint negative = False
     cdef int64_t begin
     exponent[0] = 0
@@ -132,7 +132,7 @@ cdef bint java_hex_double(const char *text, int64_t length, double *value) noexc
     if count == 0:
         return True
     exponent = max(-EXPONENT_MAX, min(<int64_t>EXPONENT_MAX, exponent)) + 4 * shift
-    if more:                             # nonzero digits beyond those kept
+    if more:                             # nonzero digits were dropped
         kept[2 + count] = 49
         count += 1
         exponent -= 4

@@ -1,4 +1,4 @@
-# A compiled SQL92 filter: steps over a stack of values.
+# Compiled SQL92 filter: steps over a stack of values.
 #
 # Source: filter/expression/*.java; an expression tree there, one step a node here, in the order of
 # evaluation

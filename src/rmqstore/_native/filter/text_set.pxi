@@ -1,5 +1,5 @@
-# A set of texts, numbered in order of insertion: a few are compared one by one, many are found by
-# hash.  The set does not own the texts.
+# Set of texts, numbered in order of insertion; found by comparison if few, by hash if many.  It
+# does not own the texts.
 
 cdef enum:
     TEXTS_COMPARED = 8           # up to this many are compared one by one

@@ -1,4 +1,4 @@
-# Growing columns of a batch, and their Arrow arrays and types.
+# Columns of a batch as they grow, and their Arrow arrays and types.
 #
 # Source: Apache Arrow, "Columnar format" and "The Arrow C data interface"
 

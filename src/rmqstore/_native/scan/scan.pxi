@@ -1,4 +1,4 @@
-# One pass of a scan, batch after batch, once its path is chosen.
+# Pass of a scan, batch by batch, after its path was chosen.
 
 cdef void scan_free(Scan *scan) noexcept nogil:
     source_free(&scan.source)
@@ -19,10 +19,7 @@ cdef bint scan_batch_full(const Scan *scan) noexcept nogil:
 
 
 cdef int64_t scan_slice(Scan *scan) noexcept nogil:
-    """Add rows until the batch is full, the scan ends, or a slice of the log is examined.
-
-    A slice also ends at the filter's work limit.
-    """
+    """Add rows until the batch is full, the scan ends, or SLICE_BYTES or FILTER_WORK is reached."""
     cdef ScanSource *source = &scan.source
     cdef Batch *batch = &scan.batch
     cdef Record record

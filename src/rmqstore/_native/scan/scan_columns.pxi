@@ -1,4 +1,4 @@
-# A record's fields as columns: their list, their types, and a row from its bytes.
+# Columns for a record's fields: their list, their types, and a row from a record's bytes.
 #
 # Source: the fields are common/message/MessageExt.java's.
 
@@ -248,9 +248,9 @@ cdef inline bint same_name(const Property *a, const Property *b) noexcept nogil:
 
 
 cdef int64_t union_names(Batch *batch) noexcept nogil:
-    """Merge entries of one name: at the position of the first, with the last value, as in a map.
+    """Merge entries of the same name, into the first one's position with the last one's value.
 
-    A merged entry gets a name length of 0.
+    The other entries get a name length of 0.
     """
     cdef Property *entries = <Property *>batch.entries.data
     cdef int64_t count = batch.entries.length // <int64_t>sizeof(Property)

@@ -1,4 +1,4 @@
-# One pass of a scan: its state, its path and its range.
+# Pass of a scan: its state, its path and its range.
 
 cdef enum:
     ON_BAD_RAISE
@@ -57,9 +57,9 @@ cdef int64_t scan_head(Store *store, int where) noexcept nogil:
 
 
 cdef int64_t queue_head(Scan *scan) noexcept nogil:
-    """As scan_head, for one queue, from its own units: no other queue is read.
+    """As scan_head, for one queue, without a read of other queues.
 
-    With time bounds, files after the end of the log must be distinguished from those before.
+    With time bounds the exact end is needed, to tell files before it from files after it.
     """
     cdef Store *store = scan.store
     if store.writable or scan.filter.since > INT64_LEAST or scan.filter.until < INT64_MOST:
@@ -164,7 +164,7 @@ cdef bint scan_is_open(const Scan *scan) noexcept nogil:
 cdef int64_t scan_removed(
     Scan *scan, const Queue *queue, int64_t offset, int64_t min_offset,
 ) noexcept nogil:
-    """Note that messages of a queue, or of the log, are gone."""
+    """Note that messages of a queue, or of the log, were removed; E_REMOVED."""
     scan.removed_queue = queue
     scan.removed_offset = offset
     scan.min_offset = min_offset
@@ -252,9 +252,9 @@ cdef int64_t all_units(Store *store) noexcept nogil:
 
 
 cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
-    """Choose the queues of the topics, merged, if that reads less than the log: 1; 0 if not.
+    """Choose the topics' merged queues if they take less reading than the log: 1; else 0.
 
-    Records after the newest unit are in no queue yet; there the log itself is scanned.
+    Records after the newest unit are in no queue yet: they are scanned in the log.
     """
     cdef Store *store = scan.store
     cdef ScanSource *source = &scan.source
