@@ -1,8 +1,8 @@
-# One index file filled by several processes: each enters the keys of its slots.
+# Fill of one index file by several processes: each enters the keys of its share of the slots.
 #
 # A chain never leaves its slot, and an entry's number is its position among all keys, so no process
-# waits for another.  The newest entry of each slot is kept in memory and stored into the file at
-# the end, so that repeated or concurrent runs of a share write the same bytes.
+# waits for another.  Each slot's newest entry is kept in memory and written to the file at the end,
+# so that repeated or concurrent runs of a share write the same bytes.
 #
 # Source: store/index/IndexFile.java putKey
 
@@ -51,7 +51,7 @@ cdef int64_t index_share_begin(
 cdef void index_share_put(
     Index *index, IndexShare *share, const LooseEntry *entries, int64_t count,
 ) noexcept nogil:
-    """Go on with the next keys, and enter those of the share."""
+    """Process the next keys, and enter the share's."""
     cdef int64_t slots[KEY_CHUNK]
     cdef int64_t done = 0
     cdef int64_t i, part

@@ -1,4 +1,4 @@
-# The header of a frame, in both forms, parsed in one pass.
+# Header of a frame, in both forms, parsed in one pass.
 #
 # Source: remoting/protocol/RemotingCommand.java headerDecode, RocketMQSerializable.java
 

@@ -1,4 +1,4 @@
-# Pulls held for their queues, and the search for those with something to read.
+# Pulls held for their queues, and the search for pulls that can be answered.
 #
 # Source: broker/longpolling/PullRequestHoldService.java
 

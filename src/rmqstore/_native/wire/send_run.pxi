@@ -1,4 +1,4 @@
-# Plain sends of one read, from their frames to the log, and their answers.
+# Plain sends of one read of a connection: from their frames to the log, and their answers.
 #
 # Source: broker/processor/SendMessageProcessor.java asyncSendMessage, asyncSendBatchMessage,
 #         handlePutMessageResult; store/CommitLog.java MessageExtBatchEncoder
@@ -19,7 +19,7 @@ cdef struct Send:
     bint batch
 
 
-# Names of a gateway, and addresses of one of its connections.
+# Names of a gateway, and addresses of a connection.
 cdef struct SendNames:
     const char *cluster
     int64_t cluster_length
@@ -35,7 +35,7 @@ cdef struct SendHosts:
     bint known
 
 
-# Sends appended together: of one connection, while one read of it is handled.
+# Sends of one read of a connection, appended together.
 cdef struct SendRun:
     Encoded *messages
     Queue **queues
@@ -198,7 +198,7 @@ cdef bint run_take(
 ) noexcept nogil:
     """Add a frame's send to the run; False: it takes the slow path.
 
-    REQUIRES: an empty run for a batch.
+    REQUIRES: for a batch, an empty run.
     """
     cdef SendRequest request
     cdef BatchItem item
