@@ -94,7 +94,7 @@ cdef inline const char *set_directory(const FileSet *files, int64_t place) noexc
 
 
 cdef int64_t set_open_directory(const FileSet *files, int64_t place) noexcept nogil:
-    """A new descriptor of one of a set's directories."""
+    """Open one of a set's directories."""
     if files.places == NULL:
         return sys_open_directory(files.root, files.directory)
     return sys_open_directory(files.places.items[place].fd, ".")
@@ -103,7 +103,7 @@ cdef int64_t set_open_directory(const FileSet *files, int64_t place) noexcept no
 cdef int64_t set_open_file(
     const FileSet *files, int64_t place, int64_t start, int flags, stat_t *status,
 ) noexcept nogil:
-    """A new descriptor of the file that begins at ``start`` in that directory."""
+    """Open the file that begins at ``start`` in a directory."""
     cdef char path[FAILURE_PATH_BYTES]
     if files.places == NULL:
         file_name(path, files.directory, start)

@@ -86,7 +86,7 @@ cdef int64_t file_set_peek(
 cdef int64_t file_set_peek_near(
     FileSet *files, MappedFile **near, int64_t offset, int64_t length, char *into,
 ) noexcept nogil:
-    """As file_set_peek; ``near`` as above."""
+    """As file_set_peek; ``near`` as for file_set_read_near."""
     cdef MappedFile *file
     cdef int64_t rc = file_set_keep(files, near, offset)
     if rc < 0:

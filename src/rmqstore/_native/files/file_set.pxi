@@ -305,7 +305,7 @@ cdef int64_t file_set_hold_open(FileSet *files, int64_t offset, MappedFile **fil
 
 
 cdef void file_set_opened(FileSet *files) noexcept nogil:
-    """End of recovery: from now on only the writer's file keeps a descriptor."""
+    """End of recovery: only the writer's file keeps a descriptor from now on."""
     lock_take(&files.lock)
     files.keep_opened = False
     file_set_close_unused(files, -1, 0)

@@ -43,7 +43,7 @@ cdef int64_t file_set_infer_size(FileSet *files, int64_t unit, int64_t least) no
 
 
 cdef int64_t file_set_size_votes(FileSet *files, int64_t size) noexcept nogil:
-    """Number of file lengths and name distances equal to this size."""
+    """Number of file lengths and name distances equal to a size."""
     cdef int64_t votes = 0, fitting = 0
     cdef int64_t i, distance
     for i in range(files.count):
@@ -143,7 +143,7 @@ cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) no
 
 
 cdef const char *other_size_text(const FileSlot *slot, int64_t file_size) noexcept nogil:
-    """Refusal of one file whose size differs from the rest, with the remedy."""
+    """Text of the refusal of a file whose size differs from the rest, with the remedy."""
     if slot.length > file_size:
         return "the size is not the configured one, or the other files'; save it, and cut what " \
             "is too much"

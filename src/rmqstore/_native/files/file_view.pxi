@@ -20,7 +20,7 @@ cdef enum:
 
 
 cdef inline bint has_free_regions(int kind) noexcept nogil:
-    """Whether regions that were not read often may come into use."""
+    """Whether regions not read often may come into use."""
     return atomic_get(&regions_viewed[kind]) < REGIONS_MAX
 
 

@@ -185,7 +185,7 @@ cdef int64_t fail_if_broken(int root, const char *path, Failure *failure) noexce
 
 
 cdef const char *foreign_name_text(const char *name) noexcept nogil:
-    """Refusal of a name that is no mapped file's, with the remedy."""
+    """Text of the refusal of a name that is no mapped file's, with the remedy."""
     if strncmp(name, b".nfs", 4) == 0:
         return "a foreign file: a broker would not start; it goes once the process that has the " \
             "deleted file open ends"
@@ -220,7 +220,7 @@ cdef void file_slot_check(FileSet *files, int64_t index, const stat_t *status) n
 
 
 cdef int64_t file_set_index_of(FileSet *files, int64_t start) noexcept nogil:
-    """Index of the file that starts exactly there.  Under the lock."""
+    """Index of the file that begins at exactly ``start``.  Under the lock."""
     cdef int64_t low = 0
     cdef int64_t high = files.count - 1
     cdef int64_t middle
@@ -298,7 +298,7 @@ cdef int64_t file_set_next_start(FileSet *files, int64_t offset) noexcept nogil:
 
 
 cdef bint name_unreadable(FileSet *files, int64_t status, Failure *failure) noexcept nogil:
-    """Note the directory or file that fails with ``status``; False if none does."""
+    """Note the directory or file that fails with ``status``; False: none."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t found
     cdef int64_t i, start

@@ -59,7 +59,7 @@ cdef void list_next(
 
 
 cdef int64_t multi_begin(const StoreProperties *properties, MultiNames *walk) noexcept nogil:
-    """Begin a walk: the number of queues named; 0 for none, -1 for lists that differ in length."""
+    """Begin a walk: the number of queues; 0: none, -1: lists of different lengths."""
     cdef int64_t count
     if properties.multi_dispatch.value_length <= 0 or properties.multi_offset.value_length <= 0:
         return 0
@@ -72,7 +72,7 @@ cdef int64_t multi_begin(const StoreProperties *properties, MultiNames *walk) no
 
 
 cdef bint multi_next(MultiNames *walk, MultiName *into) noexcept nogil:
-    """The next queue; its name may be invalid.  False after the last one."""
+    """Take the next queue, whose name may be invalid; False after the last one."""
     cdef const char *offset = NULL
     cdef int64_t length = 0
     if walk.names_length < 0 or walk.offsets_length < 0:

@@ -27,7 +27,7 @@ cdef struct Encoded:
 
 
 cdef inline bint encoded_is_queued(const Encoded *message) noexcept nogil:
-    """Whether it gets a unit: prepared and rollback records do not, and have queue offset 0."""
+    """Whether a record gets a unit; not prepared and rollback records, whose queue offset is 0."""
     return not message.sys_flag & SYS_PREPARED     # a bit set in both
 
 
@@ -41,7 +41,7 @@ cdef int64_t encoded_size(const Encoded *message) noexcept nogil:
 
 
 cdef inline int64_t host_copy(char *at, const char *host, int32_t v6) noexcept nogil:
-    """Write a host; its bytes.  Both lengths are constants, so that the copy is inlined."""
+    """Write a host; its bytes.  Either length is a constant, so that the copy is inlined."""
     if unlikely(v6 != 0):
         memcpy(at, host, HOST_V6_BYTES)
         return HOST_V6_BYTES
@@ -102,7 +102,7 @@ cdef void record_write_checksum(char *record, int64_t size) noexcept nogil:
 
 
 cdef inline void blank_write(char *into, int64_t room) noexcept nogil:
-    """The blank that ends a file; only its 8 bytes are written."""
+    """Write the blank that ends a file: only 8 bytes."""
     put_i32(into + RECORD_SIZE, <int32_t>room)
     put_i32(into + RECORD_MAGIC, MAGIC_BLANK)
 
@@ -130,10 +130,10 @@ cdef void record_hole_head(char *into, int64_t physical_offset, int64_t size) no
 
 
 cdef inline bint record_is_rolled_back(const Record *record) noexcept nogil:
-    """Whether it rolls back a transaction: in no queue and no index."""
+    """Whether a record rolls back a transaction: in no queue and no index."""
     return (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK
 
 
 cdef inline bint record_is_filler(const Record *record) noexcept nogil:
-    """Whether it replaces damaged bytes: a rollback without a topic."""
+    """Whether a record replaces damaged bytes: a rollback without a topic."""
     return record_is_rolled_back(record) and record.topic_length == 0

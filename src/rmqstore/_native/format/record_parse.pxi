@@ -85,7 +85,7 @@ cdef const char *record_field_name(int64_t field) noexcept nogil:
 
 
 cdef int64_t last_nonzero(const char *data, int64_t length) noexcept nogil:
-    """Position of the last byte that is not zero, -1 if there is none."""
+    """Position of the last nonzero byte, -1: none."""
     cdef uint64_t word
     while length >= 8:
         memcpy(&word, data + length - 8, 8)

@@ -66,7 +66,7 @@ cdef void unique_keys_month(UniqueKeys *keys, int64_t now) noexcept nogil:
 
 
 cdef int64_t unique_keys_take(UniqueKeys *keys, int64_t now, int64_t count) noexcept nogil:
-    """Reserve ``count`` keys and return the first one's number."""
+    """Reserve ``count`` keys; the number of the first."""
     cdef int64_t first, last
     if unlikely(now >= atomic_get(&keys.month_stop) or now < atomic_get(&keys.month_start)):
         unique_keys_month(keys, now)

@@ -41,7 +41,7 @@ cdef struct ChainWalk:
 cdef inline const char *index_bytes(
     Index *index, int64_t at, int64_t length,
 ) noexcept nogil:
-    """Mapped bytes of the file, or NULL."""
+    """Mapped bytes of a file, or NULL."""
     if index.file.base != NULL:
         return index.file.base + at
     if at + length > index.file.view.length or not view_may_touch(&index.file.view, at, length):
@@ -52,7 +52,7 @@ cdef inline const char *index_bytes(
 cdef inline const char *entry_fetched(
     Index *index, int64_t number, int64_t stop,
 ) noexcept nogil:
-    """Prefetch an entry, which may span two cache lines; NULL if there is none of that number."""
+    """Prefetch an entry, which may span two cache lines; NULL: no such entry."""
     cdef const char *at = NULL
     if 0 < number < stop:
         at = index_bytes(index, index_entry_at(index, number), INDEX_ENTRY_BYTES)
@@ -170,7 +170,7 @@ cdef inline int64_t chain_step(
 cdef int64_t chains_by_key(
     const ChainWalk *walk, int64_t keys, int64_t *starts, Offsets *found,
 ) noexcept nogil:
-    """Append the hits, key by key; ``starts``: where each key's begin."""
+    """Append the hits, key by key; ``starts``: index of each key's first hit."""
     cdef int64_t counts[KEY_CHUNK + 1]
     cdef int64_t *grown
     cdef int64_t i

@@ -144,7 +144,7 @@ cdef inline char *index_slot(Index *index, int32_t key_hash) noexcept nogil:
 
 
 cdef int64_t index_open_again(Index *index) noexcept nogil:
-    """A descriptor of a set's file, closed or kept by the caller."""
+    """Open a set's file; the caller closes or keeps the descriptor."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
     cdef int64_t fd

@@ -16,7 +16,7 @@ cdef bint index_name_good(const char *name) noexcept nogil:
 cdef int64_t index_set_open_directory(
     IndexSet *indexes, DIR **directory, Failure *failure,
 ) noexcept nogil:
-    """The descriptor of ``index/`` and a stream over it; -ENOENT if it does not exist."""
+    """Open ``index/``: descriptor and stream; -ENOENT if it does not exist."""
     cdef int64_t fd = sys_open_directory(indexes.root, "index")
     if fd < 0:
         return fd if fd == -ENOENT else fail(
@@ -190,7 +190,7 @@ cdef void index_set_drop_gone(IndexSet *indexes, int directory) noexcept nogil:
 
 
 cdef bint index_name_left(const char *name) noexcept nogil:
-    """Whether the name is of an unfinished replacement."""
+    """Whether the name is an unfinished replacement's."""
     return strlen(name) > INDEX_NAME_DIGITS \
         and strcmp(name + INDEX_NAME_DIGITS, INDEX_REBUILT) == 0
 
@@ -260,7 +260,7 @@ cdef bint index_set_has_file(IndexSet *indexes, const Index *index) noexcept nog
 
 
 cdef void index_set_remove(IndexSet *indexes, const char *name) noexcept nogil:
-    """Remove the file of that name from the set, if present."""
+    """Remove the named file from the set, if present."""
     cdef int64_t i
     cdef int64_t kept = 0
     lock_take(&indexes.lock)

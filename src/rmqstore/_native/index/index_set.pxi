@@ -127,7 +127,7 @@ cdef Index *index_set_hold(IndexSet *indexes, int64_t newest) noexcept nogil:
 
 
 cdef void index_name_for(const char *last, int64_t now, char *into) noexcept nogil:
-    """yyyyMMddHHmmssSSS in local time, but always greater than the last name."""
+    """Name of a new file: yyyyMMddHHmmssSSS, local time, but always greater than the last name."""
     cdef tm when
     cdef char digits[96]                     # for any year that C can represent
     local_time(now, &when)
@@ -140,7 +140,7 @@ cdef void index_name_for(const char *last, int64_t now, char *into) noexcept nog
 
 
 cdef void index_name_after(const char *name, char *into) noexcept nogil:
-    """The name plus one; ``into`` may be ``name`` itself."""
+    """Increment a name; ``into`` may be ``name`` itself."""
     cdef int64_t i = INDEX_NAME_DIGITS - 1
     if into != name:
         memcpy(into, name, INDEX_NAME_DIGITS + 1)

@@ -188,7 +188,7 @@ cdef bint index_vote_length(
 cdef int64_t index_choose_sizes(
     const IndexSizes *choices, int64_t count, int64_t *slot_num, int64_t *entry_num,
 ) noexcept nogil:
-    """Choose the sizes of most files with sound chains, else the most common length; 0 if none."""
+    """Choose the sizes of most files with sound chains, else the most common length; 0: none."""
     cdef const IndexSizes *best = NULL
     cdef int64_t i
     for i in range(count):

@@ -27,7 +27,7 @@ cdef void index_end_zeroing(Index *index) noexcept nogil:
 
 
 cdef bint index_zero(Index *index, int64_t start, int64_t stop) noexcept nogil:
-    """Write zeros to a range; False if the file cannot be opened for that."""
+    """Write zeros to a range; False if the file cannot be opened."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef int fd = index.file.fd
     if fd < 0:

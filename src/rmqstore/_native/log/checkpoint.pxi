@@ -76,7 +76,7 @@ cdef bint checkpoint_is_sound(const char *page) noexcept nogil:
 
 
 cdef void index_take_hint(IndexSet *indexes, const Checkpoint *checkpoint) noexcept nogil:
-    """Take the index file sizes of the checkpoint as a hint, if the files do not show theirs."""
+    """Use the index file sizes of the checkpoint as a hint if the files do not show theirs."""
     if not indexes.sizes_set and checkpoint.mark.valid and checkpoint.mark.slot_num > 0 \
             and checkpoint.mark.entry_num > 1:
         indexes.hint.slot_num = checkpoint.mark.slot_num
@@ -207,7 +207,7 @@ cdef bint index_is_vouched(IndexSet *indexes, const Watermark *mark) noexcept no
 
 
 cdef int32_t queue_fronts(Store *store) noexcept nogil:
-    """A digest of the queues that have files, and of each one's first byte; not 0."""
+    """Digest of the queues with files, and of the first byte of each; not 0."""
     cdef Queue *queue = first_queue(&store.table)
     cdef uint64_t total = 0
     cdef uint64_t hash

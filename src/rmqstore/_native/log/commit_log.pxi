@@ -41,7 +41,7 @@ cdef inline int64_t log_room(Store *store, int64_t size, char **at) noexcept nog
 
 
 cdef int64_t log_make_room(Store *store, int64_t size, char **at) noexcept nogil:
-    """log_room, after rolling and reserving where needed; without the GIL."""
+    """log_room, after a roll and a reservation if needed; without the GIL."""
     cdef int64_t rc = log_room(store, size, at)
     if rc < 0 and not store.settings.log_only and disk_check(store) < 0:
         return E_DISK_USE
@@ -92,7 +92,7 @@ cdef int64_t queue_make_room(Store *store, Queue *queue, int64_t stop) noexcept 
 cdef inline int64_t queue_room(
     Store *store, Queue *queue, int64_t stop, int64_t how,
 ) noexcept nogil:
-    """queue_make_room where there is none yet; E_BUSY with APPEND_AT_ONCE."""
+    """queue_make_room unless there is room already; E_BUSY with APPEND_AT_ONCE."""
     if likely(stop <= queue.room):
         return 0
     if how & APPEND_AT_ONCE and not store.settings.log_only:
@@ -176,7 +176,7 @@ cdef int64_t log_make_file(Store *store, int64_t start, MappedFile **made) noexc
 
 
 cdef int64_t log_next_file(Store *store, int64_t start, MappedFile **file) noexcept nogil:
-    """Hold the file that begins at ``start`` for the writer: existing, prepared, or new."""
+    """Hold the file at ``start`` for the writer: existing, prepared, or new."""
     cdef MappedFile *made = NULL
     cdef int64_t rc = file_set_hold_open(&store.log, start, file)
     if rc != E_NOT_FOUND:

@@ -59,7 +59,7 @@ cdef struct Recovery:
 
 
 cdef bint never_synced(const Recovery *recovery, int64_t offset) noexcept nogil:
-    """Whether a power cut took the bytes there: recovery replaces them with a filler."""
+    """Whether a power cut took the bytes at ``offset``: recovery replaces them with a filler."""
     cdef int64_t i
     for i in range(recovery.damage_count):
         if recovery.damages[i].kind == DAMAGE_LOST \
@@ -71,7 +71,7 @@ cdef bint never_synced(const Recovery *recovery, int64_t offset) noexcept nogil:
 cdef int64_t behind_damage(
     const Recovery *recovery, int64_t at, int64_t *clear,
 ) noexcept nogil:
-    """The end of the damaged range with ``at``, or ``at``; none begins below ``clear``."""
+    """End of the damaged range with ``at``, or ``at``; none begins below ``clear``."""
     cdef const Damage *damage
     cdef int64_t i = 0
     if at < clear[0]:
@@ -100,7 +100,7 @@ cdef bint has_unnamed_damage(const Recovery *recovery, int64_t start, int64_t st
 
 
 cdef bint is_reported_damage(const Recovery *recovery, int64_t offset) noexcept nogil:
-    """Whether the damage there was reported by the opening, or is repaired by a recovery."""
+    """Whether damage at ``offset`` was reported on opening, or is repaired by a recovery."""
     cdef const Damage *damage
     cdef int64_t i
     for i in range(recovery.damage_count):

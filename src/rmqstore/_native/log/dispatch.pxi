@@ -209,7 +209,7 @@ cdef inline int64_t dispatch_record(
     Store *store, MappedFile *file, const char *data, const Record *record,
     DispatchRequest *request,
 ) noexcept nogil:
-    """Write the unit of one record, and note its keys."""
+    """Write a record's unit, and note its keys."""
     cdef Queue *queue
     cdef int64_t rc, code
     cdef int64_t wanted = dispatch_request(&store.table, &store.settings, data, record, request)
@@ -243,7 +243,7 @@ cdef inline int64_t dispatch_record(
 
 
 cdef inline const char *dispatch_refused(Store *store) noexcept nogil:
-    """Path of the file or directory that dispatch could not write last."""
+    """Path of the last file or directory that dispatch could not write."""
     cdef const char *path = b"consumequeue"
     cdef Queue *queue = load_queue(&store.dispatch.refused)
     if store.dispatch.index_stalled:
@@ -278,7 +278,7 @@ cdef inline int64_t dispatch_tags_code(
     const Settings *settings, const Topic *topic, const StoreProperties *properties,
     int64_t store_timestamp,
 ) noexcept nogil:
-    """The hash of the tags; in the schedule topic the delivery time."""
+    """Hash of the tags; in the schedule topic the delivery time."""
     cdef int64_t level
     if unlikely(topic.schedule) and properties.delay.value_length > 0:
         level = parse_decimal(properties.delay.value, properties.delay.value_length)
@@ -292,7 +292,7 @@ cdef inline int64_t dispatch_tags_code(
 cdef inline int32_t next_key_hash(
     const char *data, const Record *record, const DispatchRequest *request, int64_t *at,
 ) noexcept nogil:
-    """The hash of the unique key, then of each of KEYS, then KEYLESS; ``at`` begins as -1."""
+    """Hash of the unique key, then of each of KEYS, then KEYLESS; ``at`` begins as -1."""
     cdef const char *word
     cdef int64_t length
     cdef int32_t start
@@ -317,7 +317,7 @@ cdef inline void dispatch_note_keys(
     Store *store, const char *data, const Record *record, const DispatchRequest *request,
     int64_t with_keys,
 ) noexcept nogil:
-    """Hash the keys of a record and prefetch their slots; note a record without any."""
+    """Hash a record's keys and prefetch their slots; note a record without keys."""
     cdef int64_t at = -1
     cdef bint begins = True
     cdef int32_t key_hash = next_key_hash(data, record, request, &at) if with_keys else KEYLESS

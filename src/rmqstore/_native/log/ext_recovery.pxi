@@ -6,7 +6,7 @@
 # Source: store/ConsumeQueue.java recover, truncateDirtyLogicFiles
 
 cdef int64_t stored_at(Store *store, int64_t physical_offset) noexcept nogil:
-    """Store time of the record there, which is not checked; or a status."""
+    """Store time of the unchecked record at an offset, or a status."""
     cdef char head[RECORD_BORN_HOST + HOST_V6_BYTES + 8]
     cdef int64_t rc = file_set_peek(&store.log, physical_offset, sizeof(head), head)
     cdef int64_t at = RECORD_BORN_HOST + HOST_V4_BYTES
@@ -94,7 +94,7 @@ cdef bint ext_address_stays(
 
 
 cdef void ext_keep(Queue *queue, const Unit *unit) noexcept nogil:
-    """Write no other ext unit in place of one whose unit is kept in any case."""
+    """Keep the ext unit of a unit that is kept: none is written over it."""
     cdef ExtUnit there
     cdef MappedFile *near = NULL
     cdef QueueExt *ext

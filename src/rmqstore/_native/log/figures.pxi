@@ -38,7 +38,7 @@ cdef struct Figures:
 
 
 cdef inline void count_put(Figures *figures, int64_t records, int64_t size) noexcept nogil:
-    """Count records that are in the log.  Under the put lock: nobody else writes these."""
+    """Count records in the log.  Under the put lock: the only writer."""
     atomic_set(&figures.put_records, atomic_peek(&figures.put_records) + records)
     atomic_set(&figures.put_bytes, atomic_peek(&figures.put_bytes) + size)
 

@@ -37,7 +37,7 @@ cdef int64_t flush_log_now(Store *store) noexcept nogil:
 
 
 cdef int64_t log_newest(Store *store, int64_t *store_timestamp) noexcept nogil:
-    """The wrote position, and the store time of the record that ends there."""
+    """Wrote position, and store time of the record that ends at it."""
     cdef int64_t wrote
     lock_take(&store.writer.put_lock)
     wrote = atomic_peek(&store.log.wrote)
@@ -160,7 +160,7 @@ cdef int64_t flush_indexed_log(Store *store) noexcept nogil:
 cdef int64_t dispatched_position(
     Store *store, int64_t *dispatched, int64_t *timestamp,
 ) noexcept nogil:
-    """The last dispatched record, the offset after it, and its store time."""
+    """Last dispatched record, the offset after it, and its store time."""
     cdef int64_t last_record
     dispatch_lock_take(store)
     last_record = store.dispatch.last_record

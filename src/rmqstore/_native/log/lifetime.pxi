@@ -17,7 +17,7 @@ cdef int64_t reader_files() noexcept nogil:
 
 
 cdef Store *store_new(int root, const Settings *settings, bint writable) noexcept nogil:
-    """NULL without memory; takes over ``root``."""
+    """Allocate a store, which takes over ``root``; NULL: no memory."""
     cdef Store *store = <Store *>calloc(1, sizeof(Store))
     if store == NULL:
         return NULL

@@ -311,7 +311,7 @@ cdef int64_t cursor_straddler(Cursor *cursor, int64_t length) noexcept nogil:
 
 
 cdef int64_t log_used(Store *store, int64_t start) noexcept nogil:
-    """Log offset after the last nonzero byte from ``start`` on; ``start`` if none."""
+    """Log offset after the last nonzero byte from ``start`` on; ``start``: none."""
     cdef MappedFile *file = NULL
     cdef int64_t used = start
     cdef int64_t at = start

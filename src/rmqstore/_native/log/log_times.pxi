@@ -17,7 +17,7 @@ cdef enum:
 
 
 cdef int64_t times_find(const LogTimes *times, int64_t start) noexcept nogil:
-    """The index of the first entry at or after ``start``.  Under the lock."""
+    """Index of the first entry at or after ``start``.  Under the lock."""
     cdef int64_t low = 0
     cdef int64_t high = times.count
     cdef int64_t middle
@@ -60,7 +60,7 @@ cdef FileTimes *times_entry(Store *store, int64_t start) noexcept nogil:
 
 
 cdef void times_forget(LogTimes *times, int64_t first) noexcept nogil:
-    """Drop entries of files that were removed.  Under the lock."""
+    """Drop entries of removed files.  Under the lock."""
     cdef int64_t gone = times_find(times, first)
     if gone:
         times.count -= gone

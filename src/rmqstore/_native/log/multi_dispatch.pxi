@@ -10,7 +10,7 @@
 cdef int64_t multi_find_queue(
     TopicTable *table, const Record *record, const MultiName *entry, Queue **found,
 ) noexcept nogil:
-    """A queue that a record names; NULL if its topic was deleted.  E_NOT_FOUND: no valid name."""
+    """Find a queue named by a record; NULL: its topic was deleted; E_NOT_FOUND: invalid name."""
     cdef Topic *topic
     cdef int32_t queue_id = multi_queue_id(entry, record.queue_id)
     found[0] = NULL

@@ -15,7 +15,7 @@ cdef enum:
 
 
 cdef int64_t store_lock(Store *store, int64_t timeout_ns, Failure *failure) noexcept nogil:
-    """Become the owner; E_LOCKED with another holder in ``failure.actual``."""
+    """Become the owner; E_LOCKED: ``failure.actual`` is the holder."""
     cdef int64_t until = monotonic_ns() + timeout_ns
     cdef int64_t rc
     while True:
@@ -216,7 +216,7 @@ cdef void release_locks(Store *store) noexcept nogil:
 
 
 cdef bint lock_is_lost(Store *store) noexcept nogil:
-    """Whether `lock` is not, or no longer, the locked file."""
+    """Whether `lock` no longer names the locked file."""
     cdef stat_t own, named
     if fstat(store.lock, &own) != 0:
         return False
@@ -226,7 +226,7 @@ cdef bint lock_is_lost(Store *store) noexcept nogil:
 
 
 cdef bint root_is_lost(Store *store) noexcept nogil:
-    """Whether the store's path does not, or no longer, lead to its directory."""
+    """Whether the store's path no longer leads to its directory."""
     cdef stat_t named
     cdef int number
     if store.root_path == NULL or not store.claimed:
@@ -238,7 +238,7 @@ cdef bint root_is_lost(Store *store) noexcept nogil:
 
 
 cdef bint log_file_is_lost(Store *store, MappedFile *file) noexcept nogil:
-    """Whether a log file's name does not, or no longer, lead to it."""
+    """Whether a log file's name no longer leads to it."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t own, named
     cdef int number

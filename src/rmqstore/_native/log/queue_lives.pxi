@@ -27,7 +27,7 @@ cdef inline bint gap_is_likely(int64_t missing, int64_t bytes_between) noexcept 
 cdef inline bint first_is_likely(
     Queue *queue, int64_t queue_offset, int64_t physical_offset,
 ) noexcept nogil:
-    """Whether an empty queue can begin there: anywhere, but not far beyond its files."""
+    """Whether an empty queue can begin at that offset: anywhere, but not far beyond its files."""
     return queue.files.count == 0 or gap_is_likely(queue_offset, physical_offset) \
         or queue_offset * UNIT_BYTES < file_set_stop(&queue.files)
 
@@ -57,7 +57,7 @@ cdef inline bint recovered_offset_is_likely(
 
 
 cdef inline void life_keep_room(Queue *queue, int64_t queue_offset, int64_t start) noexcept nogil:
-    """Count the messages missing before a queue's next unit that its offset leaves out."""
+    """Note how many more missing messages fit before a queue's next unit than its offset shows."""
     cdef int64_t room = (start - atomic_peek(&queue.last_end)) // RECORD_FIXED_BYTES
     queue.life.room = max(room - (queue_offset - atomic_peek(&queue.max_offset)), 0)
 
@@ -163,7 +163,7 @@ cdef bint unit_code_stays(
 cdef int64_t unit_holds(
     Store *store, Queue *queue, int64_t queue_offset, const Unit *unit,
 ) noexcept nogil:
-    """1 if a unit's record checks, names its queue offset and follows its predecessor's; 0."""
+    """1 if a unit's record is good, names its queue offset and follows its predecessor's; or 0."""
     cdef Unit before
     cdef Found found
     cdef int64_t rc, field
@@ -191,7 +191,7 @@ cdef int64_t unit_holds(
 
 
 cdef int64_t recovered_unit(Queue *queue, int64_t queue_offset, Unit *unit) noexcept nogil:
-    """Current unit in that position: 0, E_NOT_FOUND, or -errno."""
+    """Read the current unit at a queue offset: 0, E_NOT_FOUND, or -errno."""
     cdef Derived *making = queue.making
     cdef int64_t rc
     if making != NULL and making.start <= queue_offset < making.start + making.count:

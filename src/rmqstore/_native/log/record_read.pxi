@@ -133,7 +133,7 @@ cdef inline bint head_is_of(const char *head, const Record *record) noexcept nog
 
 
 cdef int64_t log_first(Store *store) noexcept nogil:
-    """The log's first offset."""
+    """First offset of the log."""
     return file_set_start(&store.log)
 
 
@@ -259,7 +259,7 @@ cdef int64_t queue_record_near(
 
 
 cdef bint unit_is_misplaced(Queue *queue, int64_t queue_offset, const Unit *unit) noexcept nogil:
-    """Whether a unit's neighbours show that it points elsewhere: it is damaged, not the log."""
+    """Whether a unit's neighbours show that the unit is damaged, not the log."""
     cdef Unit other
     memset(&other, 0, sizeof(Unit))
     if queue_offset > 0 and queue_file_unit(queue, queue_offset - 1, &other) == 0 \

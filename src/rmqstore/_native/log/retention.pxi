@@ -88,7 +88,7 @@ cdef int64_t log_file_content(Store *store, int64_t start, LogContent *content) 
 
 
 cdef int64_t log_file_changed_at(Store *store, int64_t start) noexcept nogil:
-    """Modification time of a log file in ms, by the file system."""
+    """Modification time of a log file, ms."""
     cdef stat_t status
     cdef int64_t fd = set_open_file(
         &store.log, set_place_of(&store.log, start), start, O_RDONLY, &status)
@@ -101,7 +101,7 @@ cdef int64_t log_file_changed_at(Store *store, int64_t start) noexcept nogil:
 cdef int64_t queue_first_from(
     Store *store, Queue *queue, int64_t until, int64_t *stop,
 ) noexcept nogil:
-    """First queue offset whose record begins at or after ``until``; ``stop`` if none."""
+    """First queue offset whose record begins at or after ``until``; ``stop``: none."""
     cdef int64_t low = file_set_start(&queue.files) // UNIT_BYTES
     stop[0] = atomic_get(&queue.max_offset)
     return queue_first_at_or_after(queue, until, min(low, stop[0]), stop[0])
@@ -231,7 +231,7 @@ cdef int64_t queue_trim_front(Store *store, Queue *queue) noexcept nogil:
 
 
 cdef int64_t queue_ext_trim_front(Store *store, Queue *queue) noexcept nogil:
-    """Remove the ext files to which no unit from the queue's minimum on points; their number."""
+    """Remove ext files that no unit from the queue's minimum on points to; their number."""
     cdef Unit unit
     cdef int64_t rc
     lock_take(&store.flush.queues_lock)

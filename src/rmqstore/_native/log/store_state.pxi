@@ -319,7 +319,7 @@ cdef void after_fork_in_child() noexcept nogil:
 
 
 cdef void note_open_store(Store *store) noexcept nogil:
-    """Called before the lock is taken; undone by forget_open_store."""
+    """Enter a store, before its lock is taken; undone by forget_open_store."""
     global open_stores
     lock_take(&open_stores_lock)
     store.next_open = open_stores

@@ -34,7 +34,7 @@ cdef void lower_deletions(Store *store, int64_t end) noexcept nogil:
 
 
 cdef void queued_forget(Store *store) noexcept nogil:
-    """After a removal of units: no record is known to be in a queue any more."""
+    """After a removal of units: forget which records are in a queue."""
     lock_take(&store.view.queued_lock)
     store.view.queued_first = -1
     lock_give(&store.view.queued_lock)
@@ -65,7 +65,7 @@ cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
 
 
 cdef int64_t remove_topic_directories(Store *store, Topic *topic) noexcept nogil:
-    """Remove the topic's empty directories, that of its ext units as well."""
+    """Remove the topic's empty directories, including its ext units' directory."""
     cdef int64_t ext = remove_ext_directory(store, topic)
     cdef int64_t rc = remove_topic_directory(store, topic)
     return rc if rc < 0 else ext

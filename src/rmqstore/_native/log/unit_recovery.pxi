@@ -143,7 +143,7 @@ cdef int64_t recover_unit_at(
 
 
 cdef int64_t count_recovered(Store *store, Queue *queue, int64_t rc) noexcept nogil:
-    """Count the units that a recovery wrote to a queue; ``rc`` is their number, or a status."""
+    """Count ``rc`` units written to a queue by a recovery; a negative ``rc`` is returned."""
     if rc > 0:
         store.recovery.units_written += rc
         if not queue.completed:
@@ -389,7 +389,7 @@ cdef int64_t recover_tail(Store *store, Queue *queue, int64_t end) noexcept nogi
 
 
 cdef int64_t queue_stop(Queue *queue, int64_t first) noexcept nogil:
-    """The queue offset after the last nonzero byte in the files; at least ``first``."""
+    """Queue offset after the last nonzero byte in the files; at least ``first``."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
     cdef MappedFile plain

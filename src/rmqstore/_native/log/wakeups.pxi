@@ -28,7 +28,7 @@ cdef void wakeups_destroy(Wakeups *wakeups) noexcept nogil:
 
 
 cdef int64_t wakeups_add(Wakeups *wakeups, Wakeup *wakeup) noexcept nogil:
-    """Create the descriptor and enter it, waiting for nothing yet: 0 or -errno."""
+    """Create and enter the descriptor, without a wait yet: 0 or -errno."""
     cdef int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
     if fd < 0:
         return -errno
@@ -43,7 +43,7 @@ cdef int64_t wakeups_add(Wakeups *wakeups, Wakeup *wakeup) noexcept nogil:
 
 
 cdef void wakeups_remove(Wakeups *wakeups, Wakeup *wakeup) noexcept nogil:
-    """Remove it; its descriptor is not written to afterwards."""
+    """Remove a wakeup: its descriptor is not written afterwards."""
     cdef Wakeup **at
     lock_take(&wakeups.lock)
     at = &wakeups.first

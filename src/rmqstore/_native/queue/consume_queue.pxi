@@ -16,7 +16,7 @@ cdef inline void unit_write(
 
 
 cdef inline void unit_read(const char *at, Unit *unit) noexcept nogil:
-    """The size is read first, as it is written last."""
+    """Read a unit, its size first, as it is written last."""
     unit.size = get_i32_acquire(at + UNIT_SIZE)
     unit.physical_offset = get_i64(at + UNIT_PHYSICAL_OFFSET)
     unit.tags_code = get_i64(at + UNIT_TAGS_CODE)
@@ -158,7 +158,7 @@ cdef int64_t queue_set_unit(
 
 
 cdef inline void count_unit(Queue *queue, int64_t size) noexcept nogil:
-    """Count an appended message.  Nobody else writes these."""
+    """Count an appended message; the only writer of these fields."""
     atomic_set(&queue.put_units, atomic_peek(&queue.put_units) + 1)
     atomic_set(&queue.put_bytes, atomic_peek(&queue.put_bytes) + size)
 
@@ -329,7 +329,7 @@ cdef int64_t queue_first_at_or_after(
 cdef int64_t queue_skip_blanks(
     Queue *queue, int64_t queue_offset, int64_t stop, Unit *unit,
 ) noexcept nogil:
-    """First queue offset in [queue_offset, stop) that is not blank, with its unit; or ``stop``."""
+    """First queue offset in [queue_offset, stop) with a unit that is not blank; or ``stop``."""
     cdef int64_t rc
     memset(unit, 0, sizeof(Unit))
     while queue_offset < stop:

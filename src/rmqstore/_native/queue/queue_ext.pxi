@@ -40,7 +40,7 @@ cdef inline bint ext_is_written(const Queue *queue) noexcept nogil:
 
 
 cdef QueueExt *queue_ext_of(Queue *queue) noexcept nogil:
-    """The queue's ext files, listed at the first call; NULL: none, or no memory."""
+    """Ext files of a queue, listed at the first call; NULL: none, or no memory."""
     cdef char directory[FAILURE_PATH_BYTES]
     cdef QueueExt *ext = load_ext(&queue.ext)
     cdef QueueExt *seen = NULL
@@ -98,7 +98,7 @@ cdef inline bint ext_unit_read(const char *bytes, int64_t room, ExtUnit *unit) n
 cdef int64_t ext_unit_at(
     QueueExt *ext, MappedFile **near, int64_t offset, ExtUnit *unit,
 ) noexcept nogil:
-    """The unit at an offset of the ext files: 0, E_NOT_FOUND without one, or a status."""
+    """Read the unit at an offset of the ext files: 0, E_NOT_FOUND without one, or a status."""
     cdef char bytes[EXT_FIXED_BYTES]
     cdef int64_t room = ext.files.file_size - offset % ext.files.file_size
     cdef int64_t rc

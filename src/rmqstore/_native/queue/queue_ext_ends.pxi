@@ -71,7 +71,7 @@ cdef int64_t queue_ext_begin(Queue *queue, QueueExt *ext, int64_t stop) noexcept
 
 
 cdef void queue_ext_restart(Queue *queue) noexcept nogil:
-    """Restart a queue's ext units, as its units end elsewhere now."""
+    """Restart a queue's ext units, as the end of its units has moved."""
     cdef QueueExt *ext = load_ext(&queue.ext)
     if ext == NULL:
         return

@@ -81,7 +81,7 @@ cdef inline uint32_t topic_hash(const char *name, int64_t length) noexcept nogil
 cdef int64_t topic_table_init(
     TopicTable *table, int root, int64_t file_size, bint writable, OpenFiles *open_files,
 ) noexcept nogil:
-    """``file_size`` is that of the consume queue files; ``root`` is -1 without files."""
+    """Initialize; ``file_size``: of consume queue files; ``root``: -1 without files."""
     memset(table, 0, sizeof(TopicTable))
     table.root = root
     table.file_size = file_size
@@ -134,12 +134,12 @@ cdef inline bint queue_is_unlisted(TopicTable *table, Queue *queue) noexcept nog
 
 
 cdef inline bint queue_is_gone(TopicTable *table, Queue *queue) noexcept nogil:
-    """"r": whether its topic was deleted; units derived from the log replace its files."""
+    """"r": whether a queue's topic was deleted; units derived from the log replace the files."""
     return queue_is_unlisted(table, queue) and load_derived(&queue.derived) == NULL
 
 
 cdef inline bint topic_is_light(const Topic *topic) noexcept nogil:
-    """Whether its queue is a light one, with units of other queues' records."""
+    """Whether the topic's queue is a light one, with units of other queues' records."""
     return name_is_light(topic.name, topic.length)
 
 
@@ -210,7 +210,7 @@ cdef inline Queue *queue_find(Topic *topic, int32_t queue_id) noexcept nogil:
 
 
 cdef Queue *first_queue_from(Topic *topic) noexcept nogil:
-    """The first queue of a topic, or of the topics after it; NULL if there is none."""
+    """First queue of a topic, or of the topics after it; NULL: none."""
     cdef Queue *queue
     while topic != NULL:
         queue = load_queue(&topic.first_queue)
@@ -221,7 +221,7 @@ cdef Queue *first_queue_from(Topic *topic) noexcept nogil:
 
 
 cdef inline Queue *first_queue(TopicTable *table) noexcept nogil:
-    """The first queue of all topics; a queue created during the walk may be missed."""
+    """First queue of all topics; a queue created during the walk may be missed."""
     return first_queue_from(load_topic(&table.first))
 
 

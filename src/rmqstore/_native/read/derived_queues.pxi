@@ -52,7 +52,7 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
 cdef int64_t find_end_reading(
     Store *store, const Checkpoint *checkpoint, int64_t end,
 ) noexcept nogil:
-    """As find_lost_end, unless an owner, who appends, appeared since the store was opened."""
+    """As find_lost_end, unless an owner has appeared, which appends."""
     cdef stat_t status
     cdef int64_t rc
     if not store.recovery.clean:
@@ -121,7 +121,7 @@ cdef int64_t derive_queues(
 
 
 cdef int64_t derive_from_first(Store *store, int64_t end) noexcept nogil:
-    """Use only the contents of files that the log confirms."""
+    """Use files only as far as the log confirms them."""
     cdef int64_t rc = examine_below(store, NULL)
     if rc < 0:
         return rc
@@ -133,7 +133,7 @@ cdef int64_t derive_from_first(Store *store, int64_t end) noexcept nogil:
 
 
 cdef bint has_light_queue(Store *store) noexcept nogil:
-    """Whether any queue has units of other queues' records."""
+    """Whether any queue has units of records of other queues."""
     cdef Queue *queue = first_queue(&store.table)
     while queue != NULL:
         if topic_is_light(queue.topic):
@@ -189,7 +189,7 @@ cdef int64_t derive_walk(Store *store, int64_t start, int64_t stop) noexcept nog
 
 
 cdef int64_t derive_unit(Store *store, const char *data, const Record *record) noexcept nogil:
-    """Set the unit of a record, in memory unless its queue's file has it."""
+    """Set a record's unit, in memory unless its queue's file has it."""
     cdef DispatchRequest request
     cdef Queue *queue
     cdef int64_t wanted

@@ -51,7 +51,7 @@ cdef int64_t got_add(Got *got, const Found *found) noexcept nogil:
 
 
 cdef int64_t got_reserve(Got *got, int64_t count) noexcept nogil:
-    """Make room for ``count`` at once: each growth of the array may move it."""
+    """Make room for ``count`` messages at once: each growth of the array may move it."""
     cdef Found *grown
     if count <= got.room:
         return 0
@@ -167,7 +167,7 @@ cdef int64_t read_units(Reading *reading) noexcept nogil:
 
 
 cdef int64_t read_run(Reading *reading, Slice *units, int64_t *rc) noexcept nogil:
-    """The number of the next units in a slice to release; at 0 ``rc`` has the reason."""
+    """Number of the next units, in a slice to release; at 0 ``rc`` is the reason."""
     cdef Got *got = reading.got
     cdef int64_t count = min(min(got.stop, got.max_offset) - reading.at, <int64_t>GET_UNITS)
     if not reading.filter.active:
@@ -272,7 +272,7 @@ cdef int64_t read_refused(Reading *reading, const Unit *unit, int64_t rc) noexce
 
 
 cdef bint queue_file_is_missing(Queue *queue, int64_t queue_offset) noexcept nogil:
-    """Whether the file there is missing between two others."""
+    """Whether the queue file at ``at`` is missing between two others."""
     cdef int64_t byte = queue_offset * UNIT_BYTES
     return file_set_start(&queue.files) <= byte and file_set_next_start(&queue.files, byte) > 0
 
@@ -340,7 +340,7 @@ cdef bint get_removed(Store *store, Queue *queue, int64_t at, Got *got) noexcept
 
 
 cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) noexcept nogil:
-    """Current min and max, as after ``head_met`` if a read up to ``reach`` meets the head."""
+    """Current min and max; as after head_met if a read up to ``reach`` meets the head."""
     cdef int64_t rc = 0
     got.queue = queue
     if not store.writable and queue != NULL and queue.unreadable:

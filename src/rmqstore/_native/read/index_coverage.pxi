@@ -1,13 +1,13 @@
 # Ranges of the log covered by the index, and ranges known to be keyless.
 
 cdef bint index_is_usable(Store *store, Index *index) noexcept nogil:
-    """Whether its keys may be queried; read-only mode queries no unchecked file."""
+    """Whether a file may be queried; in read-only mode, only once it is checked."""
     cdef int64_t state = atomic_get(&index.state)
     return state != INDEX_BROKEN and (store.writable or state != INDEX_UNCHECKED)
 
 
 cdef inline bint newest_has_all(Index *index) noexcept nogil:
-    """Whether the newest file still has all the keys that were entered in it."""
+    """Whether the newest file still has all keys entered in it."""
     return atomic_get(&index.state) != INDEX_PATCHED
 
 

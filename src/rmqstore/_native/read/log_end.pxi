@@ -35,7 +35,7 @@ cdef int64_t log_end(Store *store) noexcept nogil:
 
 
 cdef void log_end_searched(Store *store, int64_t began) noexcept nogil:
-    """Note a full search that began then: the next one is due when it is worth its time."""
+    """Note a full search that began at ``began``; the next is due in proportion to its duration."""
     cdef int64_t ended = monotonic_ns()
     atomic_set(&store.view.search_at, ended + max(
         <int64_t>REFRESH_AFTER_NS, (ended - began) * SEARCH_SHARE))
@@ -52,7 +52,7 @@ cdef bint log_begins_at(Store *store, int64_t offset) noexcept nogil:
 
 
 cdef int64_t log_end_after(Store *store, int64_t end) noexcept nogil:
-    """The first offset at or after a record's end at which no good record begins."""
+    """First offset at or after a record's end at which no good record begins."""
     cdef Record record
     cdef const char *data
     cdef Cursor cursor

@@ -79,7 +79,7 @@ cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogi
 cdef int64_t search_failed(
     TimeSearch *search, int64_t queue_offset, const Unit *unit, int64_t status,
 ) noexcept nogil:
-    """As search_time, where a unit led to no record: its file may be another one by now."""
+    """As search_time, for a unit without a record: its file may have been replaced."""
     if not search.store.writable and unit_changes(
             search.store, search.queue, queue_offset, unit, status, search.field):
         mapped_file_release(search.units)
@@ -96,7 +96,7 @@ cdef int64_t search_failed(
 cdef inline bint head_names(
     const char *head, const Unit *unit, const Queue *queue, int64_t queue_offset,
 ) noexcept nogil:
-    """Whether the beginning of a record is that of the unit's message."""
+    """Whether a record's head is the unit's message's."""
     cdef int32_t magic = get_i32(head + RECORD_MAGIC)
     return (magic == MAGIC_MESSAGE or magic == MAGIC_MESSAGE_V2) \
         and get_i32(head + RECORD_SIZE) == unit.size \
@@ -106,7 +106,7 @@ cdef inline bint head_names(
 
 
 cdef int64_t *memo_take(Queue *queue, int64_t low, int64_t high) noexcept nogil:
-    """Take the remembered times of searches between these ends, to be given back; NULL: none."""
+    """Take the cached times of searches between these ends, to be given back; NULL: none."""
     cdef TimeMemo *memo = &queue.time_memo
     cdef const Derived *derived = load_derived(&queue.derived)
     cdef int64_t now = monotonic_ns()
@@ -170,7 +170,7 @@ cdef int64_t offset_by_time(
 
 
 cdef int64_t time_stop(TimeSearch *search, int64_t low, int64_t high) noexcept nogil:
-    """The end of the log for messages of [low, high)."""
+    """End of the log for messages of [low, high)."""
     cdef Unit unit
     if search.store.writable:
         return atomic_get(&search.store.log.wrote)

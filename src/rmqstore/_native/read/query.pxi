@@ -188,7 +188,7 @@ cdef int64_t search_add(KeySearch *search, Found *found) noexcept nogil:
 
 
 cdef int64_t search_add_offset(KeySearch *search, int64_t offset) noexcept nogil:
-    """Add the offset of a hit: search_add's result."""
+    """As search_add, for offsets."""
     cdef Offsets *hits = search.hits
     if hits.count > search.query.hits_before and hits.items[hits.count - 1] <= offset:
         return 0
@@ -288,7 +288,7 @@ cdef bint candidate_is_stale(Store *store, int64_t offset) noexcept nogil:
 
 
 cdef bint not_recovered(Store *store, int64_t offset) noexcept nogil:
-    """Whether a recovery would leave no record there; False in a writing mode."""
+    """"r": whether a recovery would leave no record at an offset."""
     if not store.writable:
         derive_if_needed(store)              # finds the damage that a recovery would repair
     return not store.writable and (
@@ -435,7 +435,7 @@ cdef int64_t search_walk(
 
 
 cdef int64_t walk_past_damage(KeySearch *search, Cursor *cursor) noexcept nogil:
-    """Resync, and note the first damage: cursor_resync's result."""
+    """Skip to the next record, and note the first damage; cursor_resync's result."""
     cdef Store *store = search.store
     cdef int64_t bad = cursor.at
     cdef int64_t field = cursor.field
@@ -448,7 +448,7 @@ cdef int64_t walk_past_damage(KeySearch *search, Cursor *cursor) noexcept nogil:
 
 
 cdef bint record_is_keyed(const char *data, const Record *record) noexcept nogil:
-    """Whether a record has index entries, or may have once it is completely written."""
+    """Whether the index would have entries for a record, once that is completely written."""
     cdef StoreProperties properties
     if record_is_rolled_back(record):
         return False

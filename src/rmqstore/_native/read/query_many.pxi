@@ -20,7 +20,7 @@ cdef int64_t chunk_look_up(
     Store *store, KeyChunk *chunk, const ColumnView *keys, int64_t first, int64_t count,
     int64_t max_num,
 ) noexcept nogil:
-    """Hash up to KEY_CHUNK keys, find their entries, and fetch the records of these."""
+    """Hash up to KEY_CHUNK keys, find their entries, and prefetch the entries' records."""
     cdef const char *at = NULL
     cdef int64_t length = 0
     cdef int64_t dispatched, i, rc

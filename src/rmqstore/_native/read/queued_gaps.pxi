@@ -6,7 +6,7 @@ cdef enum:
 
 
 cdef int64_t gaps_are_unqueued(Store *store, int64_t start, int64_t stop) noexcept nogil:
-    """1 if units and such records cover the log from ``start`` to ``stop``, else 0; a status."""
+    """1 if units and unqueued records cover [start, stop) of the log, else 0; or a status."""
     cdef Queue *queue = first_queue(&store.table)
     cdef MergedQueues merged
     cdef Cursor cursor

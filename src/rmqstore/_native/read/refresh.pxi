@@ -64,7 +64,7 @@ cdef void queue_list_now(Store *store, Queue *queue) noexcept nogil:
 
 
 cdef int64_t queue_refresh_derived(Store *store, Queue *queue, Derived *derived) noexcept nogil:
-    """Return a derived queue to its files once an owner has written them."""
+    """Return a derived queue to its files after an owner wrote them."""
     cdef int64_t rc = 0
     if monotonic_ns() - atomic_get(&queue.refreshed_at) < REFRESH_AFTER_NS:
         return 0
@@ -328,7 +328,7 @@ cdef bint unit_was_removed(Store *store, Queue *queue, int64_t at) noexcept nogi
 cdef int64_t units_as_they_are(
     Store *store, Queue *queue, int64_t at, int64_t count, Slice *units,
 ) noexcept nogil:
-    """As queue_units; a reader does not take them from a file that is another one by now."""
+    """As queue_units; a reader takes none from a file that was replaced."""
     cdef Unit unit
     cdef int64_t rc = queue_units(queue, at, count, units)
     cdef int64_t i
@@ -393,7 +393,7 @@ cdef int64_t refresh_queues(Store *store) noexcept nogil:
 
 
 cdef int64_t queue_refresh_now(Store *store, Queue *queue) noexcept nogil:
-    """As queue_refresh, after a file just listed was found gone."""
+    """As queue_refresh, after a file just listed was found missing."""
     atomic_set(&store.log.listed_at, 0)
     atomic_set(&queue.files.listed_at, 0)
     atomic_set(&queue.refreshed_at, 0)
@@ -413,7 +413,7 @@ cdef int64_t log_refresh(Store *store) noexcept nogil:
 
 
 cdef int64_t log_refresh_now(Store *store) noexcept nogil:
-    """As log_refresh, after a file just listed was found gone."""
+    """As log_refresh, after a file just listed was found missing."""
     atomic_set(&store.log.listed_at, 0)
     return log_refresh(store)
 

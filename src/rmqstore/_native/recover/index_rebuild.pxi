@@ -48,7 +48,7 @@ cdef int64_t gap_begin_file(IndexGap *gap, int64_t store_timestamp) noexcept nog
 
 
 cdef int64_t gap_end_file(IndexGap *gap) noexcept nogil:
-    """Force the file to the disk, give it its name, and enter it in the set."""
+    """Force the file to the disk, name it, and enter it in the set."""
     cdef IndexSet *indexes = &gap.store.indexes
     cdef Index *made = gap.made
     cdef char path[FAILURE_PATH_BYTES]

@@ -41,7 +41,7 @@ cdef inline const char *entry_reader_at(EntryReader *reader, int64_t number) noe
 
 
 cdef bint index_header_fits(Store *store, Index *index) noexcept nogil:
-    """Whether header, first and last entry, the last one's slot, and the log agree."""
+    """Whether header, first and last entry, the last entry's slot, and the log agree."""
     cdef char header[INDEX_HEADER_BYTES]
     cdef char first[INDEX_ENTRY_BYTES]
     cdef char last[INDEX_ENTRY_BYTES]
@@ -78,7 +78,7 @@ cdef bint index_header_fits(Store *store, Index *index) noexcept nogil:
 cdef bint record_time_is(
     Store *store, int64_t physical_offset, int64_t store_timestamp,
 ) noexcept nogil:
-    """Whether a record has that time; true if it expired, is damaged, or its file is missing."""
+    """Whether a record has that store time, or has expired, is damaged, or its file is missing."""
     cdef Found found
     cdef int64_t field
     cdef bint same

@@ -225,14 +225,14 @@ cdef const char *lost_state(Store *store) noexcept nogil:
 
 
 cdef void lost_text(Store *store, char *into, int64_t room) noexcept nogil:
-    """Describe the log's end and what names more of it."""
+    """Describe the log's end, and the file that names more of it."""
     snprintf(into, <size_t>room, "the log ends at %lld, but %.80s names %lld: the file is %s",
              <long long>store.recovery.lost_from, <char *>store.recovery.lost_by,
              <long long>store.recovery.lost_until, lost_state(store))
 
 
 cdef int64_t refuse_lost_end(Store *store, Failure *failure) noexcept nogil:
-    """Refuse a log without its end, unless the loss is accepted: nothing was changed yet."""
+    """Refuse a log that lost its end, unless the loss is accepted, before any change."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef char what[FAILURE_WHAT_BYTES]
     cdef int64_t at = store.recovery.lost_from
@@ -248,7 +248,7 @@ cdef int64_t refuse_lost_end(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef int64_t keep_lost_offsets(Store *store, Failure *failure) noexcept nogil:
-    """Mark the last place of each queue that names a lost record: it was given to a message."""
+    """Mark the last offset of each queue that names a lost record: it was given to a message."""
     cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit
     cdef int64_t at, rc

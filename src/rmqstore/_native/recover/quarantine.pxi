@@ -8,7 +8,7 @@ cdef enum:
 
 
 cdef int64_t log_open_file(Store *store, int64_t start) noexcept nogil:
-    """A descriptor of the log file that begins there; the caller closes it."""
+    """Open the log file that begins at an offset; the caller closes the descriptor."""
     cdef stat_t status
     return set_open_file(&store.log, set_place_of(&store.log, start), start, O_RDWR, &status)
 

@@ -50,7 +50,7 @@ cdef void queue_find_zeros(Queue *queue) noexcept nogil:
 
 
 cdef void queue_find_front(Store *store, Queue *queue) noexcept nogil:
-    """Whether the first unit's record, and so perhaps one before it, is in the log."""
+    """Whether the log has the first unit's record, and so perhaps earlier ones."""
     cdef Unit unit
     cdef int64_t first = queue.files.slots[0].start
     memset(&unit, 0, sizeof(Unit))
@@ -90,7 +90,7 @@ cdef void queue_find_ext(Queue *queue) noexcept nogil:
 
 
 cdef bint queue_lacks(Store *store, Queue *queue, bint vouched) noexcept nogil:
-    """Note the first loss that a queue's files show; ``vouched``: they begin where they should."""
+    """Note the first loss shown by a queue's files; ``vouched``: their beginning is right."""
     cdef FileSlot *slot
     cdef int64_t i
     cdef int64_t count = queue.files.count

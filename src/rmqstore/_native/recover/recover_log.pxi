@@ -6,7 +6,7 @@
 # Source: store/CommitLog.java recoverNormally, recoverAbnormally
 
 cdef int64_t log_file_is_empty(Store *store, const FileSlot *slot) noexcept nogil:
-    """1 if a file holds nothing but zeros, else 0; a status."""
+    """1 if a file has only zeros, 0 if not, or a status."""
     cdef MappedFile plain
     cdef stat_t status
     cdef int64_t used
@@ -95,7 +95,7 @@ cdef int64_t log_complete_files(Store *store, Failure *failure) noexcept nogil:
 cdef int64_t recover_find_end(
     Store *store, const Checkpoint *checkpoint, Failure *failure,
 ) noexcept nogil:
-    """Examine the log and decide about it; nothing on the disk changes.  Returns its end."""
+    """Examine the log and decide its repairs, without changes on the disk; the log's end."""
     cdef int64_t rc
     cdef int64_t end = recover_examine(store, checkpoint, failure)
     if end < 0:

@@ -40,7 +40,7 @@ cdef int64_t log_examine(Store *store, const Window *window, Failure *failure) n
 
 
 cdef int64_t log_walk(Store *store, const Window *window, Failure *failure) noexcept nogil:
-    """log_examine's walk: find the ranges without a good record, up to the last nonzero byte."""
+    """log_examine's walk: find ranges without a good record, up to the last nonzero byte."""
     cdef Cursor cursor
     cdef Record record
     cdef const char *data = NULL
@@ -173,7 +173,7 @@ cdef int64_t damages_classify(
 
 
 cdef int64_t damage_used(Store *store, Damage *damage) noexcept nogil:
-    """The part of a range worth saving: up to a file's end, without trailing zeros."""
+    """Part of a range worth saving: up to a file's end, without trailing zeros."""
     cdef MappedFile *file = NULL
     cdef int64_t rc
     damage.used = damage.stop
@@ -341,7 +341,7 @@ cdef int64_t damages_decide(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef bint damage_can_be_filled(Store *store, const Damage *damage) noexcept nogil:
-    """Whether a filler record has room there, or the 8 bytes that end a file."""
+    """Whether a range has room for a filler record, or for the 8 bytes that end a file."""
     cdef int64_t least = RECORD_FIXED_BYTES if damage.stop % store.log.file_size \
         else RECORD_BLANK_BYTES
     return damage.stop - damage.start >= least
