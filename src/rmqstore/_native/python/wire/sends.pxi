@@ -1,4 +1,4 @@
-# Plain sends of a gateway's clients, from their frames to the log.
+# Plain sends of a gateway's clients: from their frames to the log.
 #
 # Source: broker/processor/SendMessageProcessor.java; broker/topic/TopicConfigManager.java
 
@@ -13,7 +13,7 @@ SEND_FIELD_NAMES = tuple([SEND_NAMES[i].decode("ascii") for i in range(SEND_FIEL
 cdef class ClientSends:
     """Sends of all connections of a gateway; used by its loop's thread.
 
-    ``engine`` is open for writing; ``cluster`` goes to records, ``region`` to answers.
+    ``engine``: open for writing; ``cluster``: written to records; ``region``: to answers.
 
     Attributes
     ----------
