@@ -42,7 +42,7 @@ cdef inline void worker_wake(Worker *worker) noexcept nogil:
 
 
 cdef inline void worker_call(Worker *worker) noexcept nogil:
-    """Make the worker run once more, whatever it waits for."""
+    """Make the worker run once more, even before its time."""
     atomic_add(&worker.calls, 1)
     worker_wake(worker)
 

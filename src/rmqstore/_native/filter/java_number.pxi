@@ -98,7 +98,7 @@ cdef inline bint is_suffix(const char *text, int64_t length, int64_t at) noexcep
 
 
 cdef bint java_hex_double(const char *text, int64_t length, double *value) noexcept nogil:
-    """The part after 0x: digits, perhaps with a point, p, and an exponent of 2."""
+    """Parse the part after 0x: digits, perhaps with a point, p, and an exponent of 2."""
     cdef char[HEX_DIGITS_KEPT + 64] kept
     cdef int64_t at = 0
     cdef int64_t count = 0
@@ -144,7 +144,7 @@ cdef bint java_hex_double(const char *text, int64_t length, double *value) noexc
 
 
 cdef bint java_decimal_double(const char *text, int64_t length, double *value) noexcept nogil:
-    """Digits, perhaps with a point and an exponent of 10."""
+    """Parse digits, perhaps with a point and an exponent of 10."""
     cdef char[DIGITS_KEPT + 64] kept
     cdef int64_t at = 0
     cdef int64_t count = 0               # digits from the first that is not 0

@@ -5,7 +5,7 @@ cdef enum:
 
 
 cdef int64_t index_offset_near(Index *index, int64_t number, int64_t count) noexcept nogil:
-    """Physical offset near entry ``number``: the median of three neighbours, in case one is bad."""
+    """Physical offset near entry ``number``: the median of three neighbours, as one may be bad."""
     cdef char entries[3 * INDEX_ENTRY_BYTES]
     cdef int64_t a, b, c, rc
     number = max(1, min(number - 1, count - 3))

@@ -82,7 +82,7 @@ cdef void index_share_put(
 
 
 cdef void index_share_end(Index *index, IndexShare *share) noexcept nogil:
-    """Store the newest entries into the slots."""
+    """Write each slot's newest entry."""
     cdef char *slot = index.file.base + INDEX_HEADER_BYTES + share.low * INDEX_SLOT_BYTES
     cdef int64_t i
     for i in range(share.slots):

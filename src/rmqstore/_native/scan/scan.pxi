@@ -141,7 +141,7 @@ cdef int64_t scan_go_on(Scan *scan, int64_t rc) noexcept nogil:
 
 
 cdef int64_t lane_following(const Lane *lane) noexcept nogil:
-    """The first queue offset at or after the lane's that has a file."""
+    """First queue offset at or after the lane's that has a file."""
     cdef int64_t start = file_set_next_start(&lane.queue.files, lane.at * UNIT_BYTES)
     return max(start // UNIT_BYTES if start >= 0 else lane.stop,
                atomic_get(&lane.queue.min_offset))
@@ -206,7 +206,7 @@ cdef void scan_take_back(Scan *scan) noexcept nogil:
 
 
 cdef int64_t scan_message(Scan *scan, const char *data, const Record *record) noexcept nogil:
-    """Keep the record for a message: by reference if we write its file, else as a copy."""
+    """Keep the record for a message: by reference in a written store, else as a copy."""
     cdef Found found
     cdef MappedFile *file = scan.source.cursor.slice.file
     cdef int64_t rc

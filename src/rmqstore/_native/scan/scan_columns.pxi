@@ -147,7 +147,7 @@ cdef void batch_free(Batch *batch) noexcept nogil:
 
 
 cdef int64_t batch_export(Batch *batch, ArrowArray *array) noexcept nogil:
-    """The rows as a struct array; empties the batch.  The caller releases ``array``."""
+    """Rows as a struct array; empties the batch.  The caller releases ``array``."""
     cdef int64_t i
     cdef int64_t rc = array_begin(array, batch.rows, 1, batch.count)
     for i in range(batch.count):
@@ -161,7 +161,7 @@ cdef int64_t batch_export(Batch *batch, ArrowArray *array) noexcept nogil:
 
 
 cdef int64_t batch_type(const Batch *batch, ArrowSchema *schema) noexcept nogil:
-    """The type of the struct array.  The caller releases ``schema``."""
+    """Type of the struct array.  The caller releases ``schema``."""
     cdef const ColumnKind *kind
     cdef int64_t i
     cdef int64_t rc = type_begin(schema, b"", b"+s", 0, batch.count)
@@ -206,7 +206,7 @@ cdef int64_t texts_put_decoded(
 
 
 cdef int64_t batch_entries(Batch *batch, const char *data, const Record *record) noexcept nogil:
-    """The record's properties, in order, decoded, into ``batch.entries``."""
+    """Decode the record's properties, in order, into ``batch.entries``."""
     cdef Property entry
     cdef int64_t at = 0
     cdef const char *text = data + record.properties_at
@@ -231,7 +231,7 @@ cdef int64_t batch_entries(Batch *batch, const char *data, const Record *record)
 cdef const Property *batch_property(
     const Batch *batch, const char *name, int64_t length,
 ) noexcept nogil:
-    """The last entry with that name, NULL without one."""
+    """Last entry of a name; NULL: none."""
     cdef const Property *entries = <const Property *>batch.entries.data
     cdef int64_t i = batch.entries.length // <int64_t>sizeof(Property)
     while i > 0:
@@ -342,7 +342,7 @@ cdef int64_t put_message_id(
 
 
 cdef int64_t record_number(const Record *record, int64_t field) noexcept nogil:
-    """The value of a column of integers."""
+    """Value of a column of integers."""
     if field == SCAN_QUEUE_ID:
         return record.queue_id
     if field == SCAN_QUEUE_OFFSET:

@@ -172,7 +172,7 @@ cdef int64_t scan_removed(
 
 
 cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
-    """One queue, in its order, by queue offsets."""
+    """Choose one queue, in its order, by queue offsets."""
     cdef Store *store = scan.store
     cdef ScanSource *source = &scan.source
     cdef Queue *queue = scan_queue(scan)
@@ -216,7 +216,7 @@ cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
 
 
 cdef Queue *scan_queue(Scan *scan) noexcept nogil:
-    """The requested queue; NULL: unknown."""
+    """Requested queue; NULL: unknown."""
     cdef Topic *topic = topic_find(&scan.store.table, scan.filter.topics.texts[0],
                                    scan.filter.topics.lengths[0])
     return NULL if topic == NULL else queue_find(topic, <int32_t>scan.filter.queue_id)

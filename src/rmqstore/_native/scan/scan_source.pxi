@@ -26,7 +26,7 @@ cdef void source_free(ScanSource *source) noexcept nogil:
 cdef int64_t source_record_at(
     ScanSource *source, int64_t offset, int64_t size, Record *record, const char **data,
 ) noexcept nogil:
-    """The record at an offset of the log, of ``size`` bytes if known, else 0."""
+    """Record at an offset of the log, of ``size`` bytes (0: unknown)."""
     cdef Cursor *cursor = &source.cursor
     cdef int64_t rc
     if offset - source.read_to > NEAR_BYTES or offset < source.read_to:
@@ -136,7 +136,7 @@ cdef bint unit_may_pass(const ScanFilter *filter, const Lane *lane) noexcept nog
 
 
 cdef int64_t source_bad_offset(const ScanSource *source) noexcept nogil:
-    """The log offset of the last failure."""
+    """Log offset of the last failure."""
     if source.along == ALONG_QUEUES and source.queues.heap_count:
         return source.queues.lanes[source.queues.heap[0]].unit.physical_offset
     return source.cursor.at

@@ -195,7 +195,7 @@ cdef int64_t reading_check_permitted(Store *store, Failure *failure) noexcept no
 
 
 cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
-    """For "r": list log, queues and index; nothing is locked, created or changed."""
+    """"r": list log, queues and index; locks and changes nothing."""
     cdef int64_t rc
     rc = file_set_list(&store.log, failure)
     if rc < 0:

@@ -12,7 +12,7 @@ cdef struct WireText:
 
 
 cdef inline int wire_hex_digit(char c) noexcept nogil:
-    """The value of a hexadecimal digit, -1 for anything else."""
+    """Value of a hexadecimal digit, -1 for anything else."""
     if 48 <= c <= 57:
         return c - 48
     if 97 <= c <= 102:

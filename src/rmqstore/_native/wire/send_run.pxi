@@ -245,7 +245,7 @@ cdef bint run_take(
 
 
 cdef int64_t run_append(Store *store, SendRun *run, int64_t how, int64_t *status) noexcept nogil:
-    """Append the run; the number of its messages in the log, and the reason for fewer."""
+    """Append the run; the number of its messages in the log, and why not all are."""
     cdef int64_t i
     for i in range(run.count):
         run.messages[i].properties = run.text.data + <int64_t>run.messages[i].properties
