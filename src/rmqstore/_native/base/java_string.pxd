@@ -176,7 +176,7 @@ cdef inline int32_t java_hash_utf8(
                 chunk = JAVA_NOT_ASCII
             if not chunk & JAVA_NOT_ASCII:
                 return <int32_t>(state * java_power[rest] + java_hash_8(chunk))
-        # Not all ASCII, or at most three bytes left: go on until the next 8 are ASCII again.
+        # Not all ASCII, or at most three bytes left: continue until the next 8 are ASCII again.
         while at < length:
             at += java_decode_utf8(<const unsigned char *>text + at, length - at, &code)
             state = java_hash_code(state, code)

@@ -14,7 +14,7 @@ cdef enum:
     E_CORRUPT = -5001        # bytes that contradict themselves
     E_CLOSED = -5002         # the store is closed
     E_FORKED = -5003         # the store belongs to the parent process
-    E_FAILED = -5004         # an earlier sync failed; nothing is acknowledged any more
+    E_FAILED = -5004         # an earlier sync failed; no more acknowledgements
     E_READ_ONLY = -5005      # opened with "r"
     E_ROLL = -5006           # no room left in this log file
     E_RESERVE = -5007        # room, but no blocks on the disk yet

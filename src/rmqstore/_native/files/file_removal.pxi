@@ -73,7 +73,7 @@ cdef int64_t file_set_unlink(FileSet *files) noexcept nogil:
         file_name(path, files.directory, files.slots[i].start)
         mapped_file_release(files.slots[i].file)
         unlinked = sys_unlink(files.root, path)
-        if unlinked != -ENOENT:              # else somebody was faster
+        if unlinked != -ENOENT:              # else removed by another process
             rc = min(rc, unlinked)
     files.count = 0
     lock_give(&files.lock)

@@ -148,7 +148,7 @@ cdef bint java_decimal_double(const char *text, int64_t length, double *value) n
     cdef char[DIGITS_KEPT + 64] kept
     cdef int64_t at = 0
     cdef int64_t count = 0               # digits from the first that is not 0
-    cdef int64_t last = 0                # of those, up to the last that is not 0
+    cdef int64_t last = 0                # digits up to the last nonzero one
     cdef int64_t leading = 0             # zeros before the first
     cdef int64_t before_point = 0        # digits
     cdef int64_t exponent = 0

@@ -1,7 +1,7 @@
 # Further queues of a record by multi-dispatch, each with the record's queue offset.
 #
 # Names and offsets are two comma-separated lists, split as in Java: trailing empty items do not
-# count.  Lists of different lengths name nothing.
+# count.  Lists of different lengths name no queue.
 #
 # Source: store/ConsumeQueue.java multiDispatchLmqQueue; common/MixAll.java isLmq
 

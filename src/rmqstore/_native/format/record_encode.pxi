@@ -3,7 +3,7 @@
 #
 # Source: store/CommitLog.java MessageExtEncoder, DefaultAppendMessageCallback
 
-# A message laid out for the log, without position and time; owns nothing.
+# A message laid out for the log, without position and time; all memory is borrowed.
 cdef struct Encoded:
     const char *topic
     int64_t topic_length
@@ -86,7 +86,7 @@ cdef inline void record_write(
     put_i16(at, <int16_t>message.properties_length)
     KILL_POINT("mid-record")
     memcpy(at + 2, message.properties, <size_t>message.properties_length)
-    if message.checksum:                       # covers TOTALSIZE and everything else
+    if message.checksum:                       # covers all of the record
         put_i32(into + RECORD_SIZE, message.size)
         record_write_checksum(into, message.size)
     else:

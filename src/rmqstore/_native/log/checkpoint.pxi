@@ -155,7 +155,7 @@ cdef int64_t checkpoint_write(
         put_i64(mark + 16, dispatched)
         put_i64(mark + 24, queues)
         put_i64(mark + 32, <int64_t>digest)
-        # Without an index, the next opening enters the keys that this one did not.
+        # Without an index now, the next opening enters the missing keys.
         put_i64(mark + 40, index_set_end(&store.indexes) if store.indexes.enabled else -1)
         put_i64(mark + 48, index_set_entries(&store.indexes))
         put_i64(mark + 56, logics)

@@ -21,7 +21,7 @@ cdef struct Damage:
     bint tail                    # no good record follows
     bint repaired
     bint unnamed                 # "r": no units cover it
-    char saved[QUARANTINE_NAME_BYTES]    # in rmqstore-quarantine/; empty: nothing to save
+    char saved[QUARANTINE_NAME_BYTES]    # in rmqstore-quarantine/; empty: none
 
 
 # Request for an opening, its findings and its repairs.
@@ -51,7 +51,7 @@ cdef struct Recovery:
     bint idle                    # clean exit, confirmed: nothing was repaired
     int64_t end                  # of the log
     int64_t lost_from            # a closed store's log ends there, although ``lost_by`` names more
-    int64_t lost_until           # up to here; 0: nothing is lost
+    int64_t lost_until           # end of the loss; 0: none
     char lost_by[FAILURE_PATH_BYTES]
     bint lacking                 # queues lack files or units of the watermark's digest
     FileSlot *left_out           # empty log files after a short or missing one

@@ -12,7 +12,7 @@ cdef enum:
     WANTED_YIELDS = 1000
 
     REQUEST_UNIT = 1                # the record has a unit in a queue
-    REQUEST_KEYS = 2                # index its keys, if it has any
+    REQUEST_KEYS = 2                # index its keys, if any
     REQUEST_ROLLBACK = 4            # neither, but roll a full index file as 4.9.3 does
     REQUEST_SKIPPED = 8             # an invalid topic name or queue id
 

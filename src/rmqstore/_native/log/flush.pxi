@@ -201,7 +201,7 @@ cdef void *flush_queue_run(void *argument) noexcept nogil:
         calls = atomic_get_strict(&store.flush.queue_worker.calls)
         now = monotonic_ns()
         sample_rates(&store.figures)
-        guard_install()                      # in front again, in case another was installed
+        guard_install()                      # first again, if another was installed
         disk_check(store)
         thorough = now - store.flush.thorough_queue_at >= store.settings.flush_thorough_queue
         thorough = thorough and last_thorough != atomic_get(&store.dispatch.dispatched)

@@ -44,7 +44,7 @@ cdef int64_t multi_new(
         queue = NULL
         topic = topic_find(table, entry.name, entry.length)
         if topic == NULL:
-            # Refused here already, so that names that never get a queue take no memory.
+            # Refused early: names without a queue would take memory.
             if name_is_light(entry.name, entry.length) \
                     and atomic_get(&table.light_queues) >= store.settings.max_light_queues:
                 return E_LIGHT_LIMIT

@@ -209,7 +209,7 @@ cdef int64_t queue_trim_front(Store *store, Queue *queue) noexcept nogil:
     cdef int64_t start, stop
     if file_set_count(&queue.files) < 2:
         return 0
-    lock_take(&store.flush.queues_lock)      # nor is the topic deleted meanwhile
+    lock_take(&store.flush.queues_lock)      # excludes deletion of the topic too
     while rc == 0:
         start = file_set_start(&queue.files)
         stop = min(atomic_get(&queue.min_offset), atomic_get(&queue.max_offset) - 1) * UNIT_BYTES

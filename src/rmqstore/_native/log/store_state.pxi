@@ -22,7 +22,7 @@ cdef enum:
     WAIT_SLICE_NS = 200000000        # how often a wait checks for signals
     VISIBLE_WAIT_NS = 1000000000     # how long a read waits for earlier puts
     REFRESH_AFTER_NS = 100000000     # how long a reader relies on its last listing
-    CLOSE_SLICE_NS = 100000000       # how often a close checks whether dispatch can go on
+    CLOSE_SLICE_NS = 100000000       # how often a close checks whether dispatch continues
     CLOSE_STALLED_NS = 1000000000    # how long it waits for disk space
 
 
@@ -58,7 +58,7 @@ cdef struct Settings:
     bint index_enabled
     bint check_crc
     bint record_checksum
-    bint log_only                # write only the log, and force nothing to the disk
+    bint log_only                # write only the log, without a sync
     int32_t store_host_length
     char store_host[HOST_V6_BYTES]
 
@@ -207,7 +207,7 @@ cdef struct Store:
     uint64_t root_inode
     atomic_i64 clock_shift       # ms of the store's clock ahead of the wall clock
     Settings settings
-    atomic_i64 failed            # first failed sync: nothing is acknowledged any more
+    atomic_i64 failed            # first failed sync: no more acknowledgements
     Failure failure              # of the first background failure
     Lock failure_lock
     # its files

@@ -24,7 +24,7 @@ cdef int64_t queue_floor(
     cdef int64_t floor = at
     cdef int64_t low = queue.topic.deleted_before
     cdef int64_t rc, i
-    cdef bint blank = True                   # only blank ones so far
+    cdef bint blank = True                   # only blank units so far
     cdef bint good = True
     last_end[0] = 0
     while True:
@@ -271,7 +271,7 @@ cdef int64_t derived_set(
         making = <Derived *>calloc(1, sizeof(Derived))
         if making == NULL:
             return E_NO_MEMORY
-        making.start = queue_offset          # without files there is nothing before it
+        making.start = queue_offset          # without files, the first unit
         if queue.files.count or atomic_peek(&queue.max_offset) > 0:
             making.start = min(queue_offset, max(queue.floor, atomic_peek(&queue.max_offset)))
         queue.making = making

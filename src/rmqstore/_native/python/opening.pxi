@@ -9,7 +9,7 @@ cdef enum:
     OPEN_INFER_INDEX = 4
     OPEN_FILL = 8                # fill damage that good records follow
     OPEN_FULL = 16               # examine the whole log
-    OPEN_LOG_ONLY = 32           # write only the log, and force nothing to the disk
+    OPEN_LOG_ONLY = 32           # write only the log, without a sync
     OPEN_INFER_EXT = 64
 
 cdef tuple DELAY_UNITS = (("s", 1000), ("m", 60000), ("h", 3600000), ("d", 86400000))

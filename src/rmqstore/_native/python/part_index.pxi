@@ -447,7 +447,7 @@ cdef int64_t select_key_chunk(
     cdef const char *text = NULL
     cdef int64_t length = 0
     cdef int64_t i, rc
-    memset(hashes, 0, sizeof(hashes))        # gcc does not see that all used ones are set
+    memset(hashes, 0, sizeof(hashes))        # gcc does not see that all used hashes are set
     for i in range(count):
         column_get(keys, first + i, &text, &length)
         hashes[i] = index_key_hash(text, length, 0)

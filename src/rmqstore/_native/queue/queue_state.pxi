@@ -47,7 +47,7 @@ cdef struct QueueExt:
 
 
 # A subscription with an expression, for the bit maps: does it want a message?
-# ``evaluate`` answers 1 for true; 0, or a negative number, for anything else.
+# ``evaluate`` returns 1 for true, else 0 or a negative number.
 cdef struct BitmapFilter:
     int64_t (*evaluate)(
         const void *compiled, const char *properties, int64_t length) noexcept nogil
@@ -184,7 +184,7 @@ cdef Queue *queue_new(
     queue.id = queue_id
     file_set_init(&queue.files, root, directory, file_size, writable)
     queue.files.window = QUEUE_WINDOW
-    queue.files.of_queue = topic != NULL      # by itself it has no log to be rebuilt from
+    queue.files.of_queue = topic != NULL      # a part by itself has no log to rebuild it from
     return queue
 
 

@@ -30,7 +30,7 @@ cdef struct Got:
     Queue *queue                 # the queue read; NULL: none
     MappedFile *ext_near         # the ext file read last
     bint unit_is_bad             # it points elsewhere; bad_offset is its byte in the queue
-    bint paused                  # the filter's work limit was reached: call again to go on
+    bint paused                  # the filter's work limit was reached: call again
     bint removed                 # a removed record was passed over
     bint at_once                 # do not wait for earlier puts: set by the caller
     bint head_asked              # earlier puts were waited for, or the files refreshed

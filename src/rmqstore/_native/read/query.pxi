@@ -17,7 +17,7 @@ cdef struct KeyQuery:
     int64_t end
     bint index_only
     bint records                 # keep the records; else only their offsets
-    int64_t hits_before          # hits of other keys, stored before this one's
+    int64_t hits_before          # hits of earlier keys
     int64_t head                 # the end of the log if the caller knows it; 0: find it
     Index *walked                # NULL, or the file whose entries for the key are known:
     int64_t walked_end           # its end when they were found

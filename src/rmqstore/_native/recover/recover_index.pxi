@@ -254,7 +254,7 @@ cdef int64_t index_repair_newest(
     cdef IndexSet *indexes = &store.indexes
     cdef int64_t rc = 0
     cdef int64_t i
-    cdef bint cut = False                    # nothing after it counts
+    cdef bint cut = False                    # the files after it do not count
     cdef bint lost = False
     for i in range(count):
         if cut:

@@ -74,7 +74,7 @@ cdef int64_t log_walk(Store *store, const Window *window, Failure *failure) noex
         elif rc == E_CORRUPT:
             used = log_used(store, cursor.at)
             rc = min(used, 0)
-            if used == cursor.at:            # nothing but zeros: the ordinary end
+            if used == cursor.at:            # only zeros: the ordinary end
                 break
             if used > 0:
                 if bad < 0:

@@ -212,7 +212,7 @@ cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
     if rc < 0:
         return rc
     reading_take_queue_size(store)
-    if not store.view.ext_size_inferred:     # each set has its own; this one is only for the note
+    if not store.view.ext_size_inferred:     # each set infers its own; this is only for reports
         rc = infer_ext_file_size(&store.table, NULL)
         if rc > 0:
             store.table.ext.file_size = rc

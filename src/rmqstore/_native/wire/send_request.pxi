@@ -23,7 +23,7 @@ cdef enum:
     SEND_BATCH = 12
     SEND_NEEDED = 8              # fields before this are required
 
-    SEND_TEXT_MAX = 1024         # bytes of a group or topic; longer ones may be refused
+    SEND_TEXT_MAX = 1024         # bytes of a group or topic; longer texts may be refused
     SEND_SYS_FLAGS = 3           # compressed, several tags: allowed in a plain message
     SEND_PROPERTIES_MAX = 64     # of one message; more take the slow path
 

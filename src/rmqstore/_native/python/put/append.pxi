@@ -256,7 +256,7 @@ cdef int append_one(OpenStore engine, Append *append, bint wait, PutResult resul
         took = (coarse_wall_millis() + atomic_peek(&store.clock_shift)
                 - result.appended.store_timestamp) * 1000000
     count_put_time(&store.figures, took)
-    # Last of all, so that nothing is acknowledged after a sync has failed.
+    # Last: no acknowledgement after a failed sync.
     if unlikely(atomic_get_strict(&store.failed) != 0):
         raise write_error(store, engine._path, E_FAILED)
     return 0

@@ -33,14 +33,14 @@ cdef struct Limits:
     bint record_checksum
     bint store_host_v6
     bint multi_dispatch          # a record put as a whole may name further queues
-    bint light_queues            # light ones too
+    bint light_queues            # including light queues
 
 
 cdef struct Row:
     Span topic
     Span body                    # as stored
     Span properties              # the caller's, without a 0x02 at the end
-    Span keys                    # added to them; nothing if the length is below 1
+    Span keys                    # added to them; none if the length is below 1
     Span tags
     Span unique
     Span multi                   # names of further queues, with commas
@@ -50,7 +50,7 @@ cdef struct Row:
     int64_t queue_id             # of the topic; of a delayed message, its eventual queue
     int64_t delay_level          # 0: none
     int64_t later                # bytes that the store adds later, which must fit too
-    Span producer_group          # of a half message; nothing if the length is below 1
+    Span producer_group          # of a half message; none if the length is below 1
     int64_t born_timestamp
     int64_t prepared_transaction_offset
     int32_t flag

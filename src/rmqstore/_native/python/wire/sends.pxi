@@ -154,7 +154,7 @@ cdef int64_t sends_store(ClientSends sends) except -1:
             count_put_time(&store.figures, coarse_ns() - started)
         if good and store.settings.sync_flush:
             sends.unflushed = True
-        # Last of all, so that nothing is acknowledged after a sync has failed.
+        # Last: no acknowledgement after a failed sync.
         return 0 if unlikely(atomic_get_strict(&store.failed) != 0) else good
     finally:
         store_leave(store)
