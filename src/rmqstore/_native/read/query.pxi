@@ -188,7 +188,7 @@ cdef int64_t search_add(KeySearch *search, Found *found) noexcept nogil:
 
 
 cdef int64_t search_add_offset(KeySearch *search, int64_t offset) noexcept nogil:
-    """As search_add, for offsets."""
+    """Add the offset of a hit: search_add's result."""
     cdef Offsets *hits = search.hits
     if hits.count > search.query.hits_before and hits.items[hits.count - 1] <= offset:
         return 0
@@ -260,7 +260,7 @@ cdef int64_t hit_in_place(
 ) noexcept nogil:
     """Add the offset of a record with the key, without a copy: 0, 1 if there are enough, a status.
 
-    HIT_UNKNOWN: not good in place, has to be read.
+    HIT_UNKNOWN if its mapped bytes are not good: it has to be read.
     """
     cdef Record record
     cdef int64_t field
@@ -288,7 +288,7 @@ cdef bint candidate_is_stale(Store *store, int64_t offset) noexcept nogil:
 
 
 cdef bint not_recovered(Store *store, int64_t offset) noexcept nogil:
-    """"r": whether a recovery would leave no record at an offset."""
+    """Whether a recovery would leave no record there; False in a writing mode."""
     if not store.writable:
         derive_if_needed(store)              # finds the damage that a recovery would repair
     return not store.writable and (
@@ -298,7 +298,7 @@ cdef bint not_recovered(Store *store, int64_t offset) noexcept nogil:
 cdef bint is_left_out(Store *store, const char *data, const Record *record) noexcept nogil:
     """"r": whether a recovery would remove a record whose body CRC matches.
 
-    Checked on the bytes, as an owner may have written a good record since.
+    An owner may have written a good record there since the damage was found.
     """
     cdef const Damage *damage
     cdef int64_t i
@@ -351,7 +351,7 @@ cdef int64_t search_log(KeySearch *search, int64_t start, bint whole) noexcept n
         rc = 0
         if rest < search.until:
             rc = search_walk(search, rest, start if whole else -1, &found_at)
-    # If the range has keys, a missing index file may have had some keys of that record too.
+    # A part with keys lacks its index file, which may have had keys of that record too.
     if rc > 0 and search.begins >= 0 and note_hit(search, search.begins, &found_at) == E_NO_MEMORY:
         rc = E_NO_MEMORY
     rc = min(rc, 0)
@@ -435,7 +435,7 @@ cdef int64_t search_walk(
 
 
 cdef int64_t walk_past_damage(KeySearch *search, Cursor *cursor) noexcept nogil:
-    """Skip to the next record, and note the first damage; cursor_resync's result."""
+    """Resync, and note the first damage: cursor_resync's result."""
     cdef Store *store = search.store
     cdef int64_t bad = cursor.at
     cdef int64_t field = cursor.field
@@ -448,7 +448,7 @@ cdef int64_t walk_past_damage(KeySearch *search, Cursor *cursor) noexcept nogil:
 
 
 cdef bint record_is_keyed(const char *data, const Record *record) noexcept nogil:
-    """Whether the index would have entries for a record, once that is completely written."""
+    """Whether a record has index entries, or may have once it is completely written."""
     cdef StoreProperties properties
     if record_is_rolled_back(record):
         return False

@@ -82,7 +82,7 @@ cdef object take_keys(object keys, Row *row):
 
 
 cdef int take_wait(Store *store, object delay_level, object producer_group, Row *row) except -1:
-    """Set delay level or producer group, for which the message waits in another topic."""
+    """Set the delay level, or the producer group of a half message."""
     if delay_level is not ZERO:
         # A level above the highest is the highest, as in 4.9.3.
         row.delay_level = min(int_argument("delay_level", delay_level, 0, INT32_MAX),
@@ -228,7 +228,7 @@ cdef PutResult put_message(
 
 
 cdef Topic *waiting_topic(OpenStore engine, const Row *row, Topic *topic) except NULL:
-    """Topic in which a message is stored: its own, or the topic in which it waits."""
+    """Topic to store a message in: its own, the schedule topic, or the half topic."""
     cdef Span half
     if row.delay_level > 0:
         topic = topic_enter(&engine.store.table, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH)
