@@ -1,7 +1,7 @@
-"""A column argument as C sees it: rows of bytes or of integers, readable without the GIL.
+"""C view of a column argument: rows of bytes or of integers, readable without the GIL.
 
-The owner (``ColumnInput``) has validated the rows and keeps their memory alive.  REQUIRES of
-all readers: ``0 <= row <`` rows.
+Its owner (``ColumnInput``) has validated the rows and keeps their memory alive.  REQUIRES of
+readers: ``0 <= row <`` rows.
 """
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy

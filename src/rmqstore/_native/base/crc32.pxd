@@ -9,11 +9,11 @@ the library is loaded, before any thread can call it:
   clmul      carry-less multiplication, four accumulators of 128 bits (SSE4.1, PCLMULQDQ)
   wide       the same with four accumulators of 512 bits (AVX-512, VPCLMULQDQ)
 
-Folding.  A block X that has n bits after it counts as X * x^n in the remainder, and so does
-every Y of 128 bits with Y = X * x^n (mod P).  For X = A * x^64 + B, A being the first 8 bytes,
-Y = A * (x^(n+64) mod P) + B * (x^n mod P): two multiplications of 64 by 32 bits move X over n
-bits of message, onto the block there.  The carry-less product of two reflected numbers comes
-out one bit low, which means multiplied by x, so the constant for x^n is x^(n-1) mod P.
+Folding.  A block X followed by n bits contributes X * x^n to the remainder, as does any Y of 128
+bits with Y = X * x^n (mod P).  For X = A * x^64 + B, where A is the first 8 bytes,
+Y = A * (x^(n+64) mod P) + B * (x^n mod P): two multiplications of 64 by 32 bits fold X over n
+bits of message into the block at that position.  The carry-less product of two reflected numbers
+is one bit low, that is, multiplied by x, so the constant for x^n is x^(n-1) mod P.
 
 The constants and tables are computed from P when the library is loaded.
 """

@@ -1,13 +1,12 @@
 """Named kill points and failures of system calls, compiled in with RMQSTORE_FAULTS only.
 
-``RMQ_KILL_AT=name:count`` ends the process by SIGKILL when the point ``name`` is passed for
-the ``count``-th time.  ``RMQ_FAIL_AT=call:count:errno`` makes the ``count``-th call of that
-kind fail; a ``+`` after the errno makes every later one fail too.  ``RMQ_HOLD_AT=name:descriptor``
-makes each pass of the point ``name`` wait for a byte of that pipe, or for its end.  Release
-builds contain none of this.
+``RMQ_KILL_AT=name:count`` ends the process by SIGKILL at the ``count``-th pass of the point
+``name``.  ``RMQ_FAIL_AT=call:count:errno`` makes the ``count``-th call of that kind fail, and, with
+a ``+`` after the errno, every later one.  ``RMQ_HOLD_AT=name:descriptor`` makes each pass of the
+point ``name`` wait for a byte of that pipe, or for its end.  Release builds contain none of this.
 
-The environment is read when the module is loaded; what Python changes in it later is taken over
-by an audit hook, as ``getenv`` in one thread and ``setenv`` in another is a race.
+The environment is read when the module is loaded; an audit hook applies later changes by Python,
+as ``getenv`` in one thread and ``setenv`` in another is a race.
 """
 
 
@@ -86,6 +85,6 @@ cdef extern from *:
     void rmq_set_plan(const char *name, const char *value) noexcept
     int FAULT(const char *call) noexcept nogil
     long FAULTS_PASSED() noexcept nogil      # calls of the planned kind so far
-    long FAULTS_FAILED() noexcept nogil      # those of them that failed
+    long FAULTS_FAILED() noexcept nogil      # failed calls among them
     void KILL_POINT(const char *name) noexcept nogil
     bint FAULTS_BUILT

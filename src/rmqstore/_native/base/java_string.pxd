@@ -73,9 +73,8 @@ cdef inline int64_t java_decode_utf8(
 ) noexcept nogil:
     """Decode one character, or one U+FFFD where Java puts one; return the bytes consumed.
 
-    An invalid byte ends the sequence before it, whose valid part becomes one U+FFFD.
-    An encoded surrogate (ED A0..BF xx) becomes one for all three bytes,
-    and the second byte after ED is examined only when there is a third.
+    The valid part of a sequence before an invalid byte becomes one U+FFFD, as does an encoded
+    surrogate (ED A0..BF xx); the byte after ED is examined only if a third follows.
     """
     cdef unsigned char first = at[0]
     cdef unsigned char second = 0
@@ -177,7 +176,7 @@ cdef inline int32_t java_hash_utf8(
                 chunk = JAVA_NOT_ASCII
             if not chunk & JAVA_NOT_ASCII:
                 return <int32_t>(state * java_power[rest] + java_hash_8(chunk))
-        # Not all ASCII, or at most three bytes left: go on until the next 8 are ASCII again.
+        # Not all ASCII, or at most three bytes left: continue until the next 8 are ASCII again.
         while at < length:
             at += java_decode_utf8(<const unsigned char *>text + at, length - at, &code)
             state = java_hash_code(state, code)
@@ -186,7 +185,7 @@ cdef inline int32_t java_hash_utf8(
 
 
 cdef inline int32_t java_abs_hash(int32_t value) noexcept nogil:
-    """Absolute value of a hash; 0 for the one value without one."""
+    """Absolute value of a hash; 0 for -2^31, which has none."""
     if value == INT32_MIN:
         return 0
     return -value if value < 0 else value

@@ -1,7 +1,7 @@
-"""All locks of the core, in the order in which a thread may take them.
+"""Locks of the core, in the order in which a thread may take them.
 
 A thread that holds a lock takes only locks listed below it; it may try any lock.  Debug builds
-count the locks that each thread holds and abort on a wrong order.
+count each thread's locks and abort on a wrong order.
 """
 from rmqstore._native.base.posix cimport pthread_mutex_t
 

@@ -1,14 +1,14 @@
-"""SIGBUS guard for mapped bytes: the caller gets an error and the process lives.
+"""SIGBUS guard for mapped bytes: the caller gets an error and the process survives.
 
-Touching a mapped page that the file no longer has (another process truncated it) or that the
-disk cannot read raises SIGBUS.  Each of our mappings is registered in a lock-free table.  On a
-fault inside one of them the handler records the range in its ``Guard``, maps pages of zeros
-there and returns.  Code that used mapped bytes checks ``guard_lost`` before it acts on them:
-a relaxed load while nothing was lost.  The handler never jumps, so no lock stays taken.
+A touch of a mapped page that the file no longer has (another process truncated it), or that the
+disk cannot read, raises SIGBUS.  All mappings are registered in a lock-free table.  On a fault
+inside one of them the handler records the range in its ``Guard``, maps zero pages over it and
+returns.  Users of mapped bytes check ``guard_lost`` before they act on them: a relaxed load while
+nothing is lost.  The handler never jumps, so no lock stays taken.
 
-Every other SIGBUS goes to the handler that was installed before ours.  A handler installed after
-ours is moved behind ours at the next ``guard_install``; until then it is called first, and may
-pass the fault on to ours by a call or, as faulthandler does, by raise().
+Every other SIGBUS goes to the handler installed before this one.  A handler installed later is
+moved after it at the next ``guard_install``; until then it is called first, and may pass the fault
+on by a call or, as faulthandler does, by raise().
 """
 from libc.stdint cimport int64_t
 
@@ -239,7 +239,7 @@ cdef extern from *:
     static inline void guard_fence(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
     """
     ctypedef struct Guard:
-        atomic_i64 lost          # 1: some bytes are gone
+        atomic_i64 lost          # 1: some bytes are lost
         atomic_i64 start         # file offset of the first lost byte; ``stop``: after the last
         atomic_i64 stop
     void guard_install() noexcept nogil

@@ -1,7 +1,7 @@
 """Status codes of the C layer, and the failure record that the Python layer raises from.
 
-Return values: 0 or more is success (a count or an offset), -1 to -4095 is ``-errno``, and
-anything below is one of these.
+Return values: 0 or more is success (a count or an offset), -1 to -4095 is ``-errno``, below are
+these codes.
 """
 from libc.errno cimport (
     EACCES, EDQUOT, EIO, ELOOP, EMFILE, ENFILE, ENOMEM, ENOSPC, ENOTDIR, EPERM,
@@ -14,7 +14,7 @@ cdef enum:
     E_CORRUPT = -5001        # bytes that contradict themselves
     E_CLOSED = -5002         # the store is closed
     E_FORKED = -5003         # the store belongs to the parent process
-    E_FAILED = -5004         # an earlier sync failed; nothing is acknowledged any more
+    E_FAILED = -5004         # an earlier sync failed; no more acknowledgements
     E_READ_ONLY = -5005      # opened with "r"
     E_ROLL = -5006           # no room left in this log file
     E_RESERVE = -5007        # room, but no blocks on the disk yet
@@ -81,7 +81,7 @@ cdef inline bint lacks_space(int64_t status) noexcept nogil:
 
 
 cdef inline int64_t sync_result(int64_t status) noexcept nogil:
-    """Status of a sync: a failure for lack of space does not pass, as what it wrote may be gone."""
+    """Status of a sync: even a failure for lack of space is final, as bytes may be lost."""
     return -EIO if lacks_space(status) else status
 
 

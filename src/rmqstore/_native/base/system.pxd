@@ -1,8 +1,8 @@
-"""Every system call that touches the store: the one place where failures are injected.
+"""System calls that touch the store, all of them: the only place where failures are injected.
 
 Each returns 0 or more, or ``-errno``.  Paths are relative to an open directory.  Symbolic links
-are followed, as a broker does and as operators need who move files to another disk; the opened
-file is checked afterwards.
+are followed, as by a broker, for operators who move files to another disk; the opened file is
+checked afterwards.
 """
 from libc.errno cimport (
     EBADF, EEXIST, EINTR, EINVAL, EIO, ELOOP, EMFILE, ENFILE, ENOENT, ENOLCK, ENOMEM, ENOSYS,
@@ -28,7 +28,7 @@ cdef enum:
 cdef inline int64_t sys_open(int directory, const char *path, int flags) noexcept nogil:
     """Open ``path`` below ``directory``, without waiting for the other end of a FIFO.
 
-    O_CREAT does not create the target of a dangling link: it may lie on a disk that is not mounted.
+    O_CREAT does not create the target of a dangling link: its disk may not be mounted.
     """
     cdef int without = flags if flags & O_EXCL else flags & ~O_CREAT
     cdef int fd
@@ -117,9 +117,9 @@ cdef inline int64_t sys_map(int fd, int64_t length, int access, char **base) noe
 
 
 cdef inline int64_t sync_status(int number) noexcept nogil:
-    """Status of a failed sync: never one that means no memory or descriptors, as callers retry
-    those.  A failed sync may have lost the bytes whatever its reason (msync returns ENOMEM for
-    a range that is not mapped, a file system may return anything).
+    """Status of a failed sync; -EIO for a lack of memory or descriptors, which callers would retry.
+
+    Any failed sync may have lost bytes: msync returns ENOMEM for a range that is not mapped.
     """
     if number == ENOMEM or number == EMFILE or number == ENFILE:
         return -EIO
@@ -197,9 +197,9 @@ cdef inline bint sys_is_broken_link(int directory, const char *path) noexcept no
 cdef inline bint sys_link_target(
     int directory, const char *path, char *target, stat_t *status,
 ) noexcept nogil:
-    """Whether ``path`` links to a regular file of the same name; copy that file's own path.
+    """Whether ``path`` links to a regular file of the same name; copy its path to ``target``.
 
-    ``target`` has TARGET_ROOM bytes.
+    REQUIRES: ``target`` has TARGET_ROOM bytes.
     """
     cdef char link[64]
     cdef const char *name = strrchr(path, 47)
@@ -243,10 +243,9 @@ cdef inline void sys_remove_target(
 
 
 cdef inline int64_t sys_unlink(int directory, const char *path) noexcept nogil:
-    """Remove a file; of a link to a file of the same name, the file as well.
+    """Remove a file; of a link to a file of the same name both, as the link alone frees no space.
 
-    Removing only the link would free no space.  The link goes first: a dangling link would keep
-    the store from being opened.
+    The link goes first: a dangling link would keep the store from being opened.
     """
     cdef char target[TARGET_ROOM]
     cdef stat_t status
@@ -301,9 +300,9 @@ cdef inline int64_t remove_if_empty(int directory, const char *path) noexcept no
 
 
 cdef inline int64_t sys_disk_use(int directory, int64_t *room) noexcept nogil:
-    """Percent of a directory's file system in use, rounded up, and the bytes left.
+    """Used percent of a directory's file system, rounded up, and the bytes left.
 
-    Blocks reserved for root count neither as used nor as left.
+    Blocks reserved for root count as neither.
     """
     cdef statvfs_t status
     cdef uint64_t used, whole
@@ -345,8 +344,8 @@ cdef inline flock_t _first_byte(short kind) noexcept nogil:
 cdef inline int64_t sys_lock_first_byte(int fd) noexcept nogil:
     """Take the record lock that Java's FileChannel.tryLock(0, 1, false) contends for.
 
-    An open-file-description lock: unlike a POSIX one it holds against a second opener in
-    this process and survives the closing of another descriptor of the file.
+    An open-file-description lock: unlike a POSIX lock it excludes a second opener in this process
+    and survives the closing of another descriptor of the file.
     """
     cdef flock_t lock = _first_byte(F_WRLCK)
     cdef int number = FAULT("lock")
@@ -369,9 +368,9 @@ cdef inline void sys_unlock_first_byte(int fd) noexcept nogil:
 
 
 cdef inline int64_t sys_lock_directory(int fd) noexcept nogil:
-    """Lock a directory: 0, also where the file system has no such locks; -EAGAIN if locked.
+    """Lock a directory: 0, also on file systems without such locks; -EAGAIN: locked already.
 
-    The lock itself cannot be queried, so a read lock is set for sys_lock_owner to see.
+    The lock cannot be queried, so a read lock is set as well, for sys_lock_owner.
     """
     cdef flock_t lock = _first_byte(F_RDLCK)
     cdef int number = FAULT("lock-directory")

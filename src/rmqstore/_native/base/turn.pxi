@@ -1,6 +1,6 @@
-# A turn: one thread at a time, which may run Python code meanwhile, and so signal handlers and
-# finalizers that take any other turn, in any order.  No lock of the core is held by then, and
-# turns have no order: a wait that would deadlock on its own thread is refused.
+# Turn: a lock whose holder may run Python code, and so signal handlers and finalizers that take any
+# other turn.  Turns have no order, a holder has no lock of the core, and a wait that would deadlock
+# on its own thread is refused.
 
 cdef struct Turn:
     atomic_i64 holder            # the thread whose turn it is, 0: none

@@ -1,7 +1,7 @@
-# A thread of the core: sleeps until there is work, wakes at once, stops on request.
+# Thread of the core: sleeps until there is work, wakes at once, stops on request.
 #
-# The threads touch no Python object.  The publisher of work calls worker_wake, which costs a
-# load while the worker is awake: the worker announces its sleep before it checks once more.
+# It touches no Python object.  Publishers of work call worker_wake, a single load while the worker
+# is awake: it announces its sleep before it checks for work once more.
 #
 # Source: common/ServiceThread.java
 
@@ -42,7 +42,7 @@ cdef inline void worker_wake(Worker *worker) noexcept nogil:
 
 
 cdef inline void worker_call(Worker *worker) noexcept nogil:
-    """Make the worker run once more, whatever it waits for."""
+    """Make the worker run once more, even before its time."""
     atomic_add(&worker.calls, 1)
     worker_wake(worker)
 

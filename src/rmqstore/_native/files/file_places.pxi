@@ -1,10 +1,9 @@
-# Files of one log or one queue, and their directories: one below the root, or, of a log, several
+# Files of one log or one queue, and their directories: one below the root, or, for a log, several
 # anywhere.
 #
-# A log directory is opened once, by its configured path, and its files are reached through that
-# descriptor.  New files go to the directories in turn, by the number of the file, but not to one
-# that is read only, nor to a full one while another has room.  Files are ordered by name, as
-# 4.9.3 sorts them.
+# A log directory is opened once by its configured path; its files are reached through that
+# descriptor.  New files go to the directories in turn, by file number, except to read-only
+# directories, and to full ones while another has room.  Files are ordered by name, as in 4.9.3.
 #
 # Source: store/MultiPathMappedFileQueue.java
 
@@ -47,7 +46,7 @@ cdef struct FileSet:
     bint keep_opened         # an opened file keeps its descriptor while held
     bint aligned             # ignore files whose name is not a multiple of the size
     bint unclean             # names of the files may not be durable yet
-    bint of_queue            # one of thousands: an empty file is recreated, wherever it was
+    bint of_queue            # one set of thousands; an empty file is recreated, wherever it is
     bint broken              # "r": a listing met a dangling link
     bint refused             # a file could not be opened,
     int64_t refused_start    # the last one
@@ -95,7 +94,7 @@ cdef inline const char *set_directory(const FileSet *files, int64_t place) noexc
 
 
 cdef int64_t set_open_directory(const FileSet *files, int64_t place) noexcept nogil:
-    """A new descriptor of one of a set's directories."""
+    """Open one of a set's directories."""
     if files.places == NULL:
         return sys_open_directory(files.root, files.directory)
     return sys_open_directory(files.places.items[place].fd, ".")
@@ -104,7 +103,7 @@ cdef int64_t set_open_directory(const FileSet *files, int64_t place) noexcept no
 cdef int64_t set_open_file(
     const FileSet *files, int64_t place, int64_t start, int flags, stat_t *status,
 ) noexcept nogil:
-    """A new descriptor of the file that begins at ``start`` in that directory."""
+    """Open the file that begins at ``start`` in a directory."""
     cdef char path[FAILURE_PATH_BYTES]
     if files.places == NULL:
         file_name(path, files.directory, start)
@@ -118,8 +117,7 @@ cdef int64_t set_open_to_use(
 ) noexcept nogil:
     """As set_open_file, for writing if the set is written.
 
-    A directory that is only read may be on a disk that takes no writes; the caller then never
-    writes to the file.
+    Read only if its directory is, and on a disk that refuses writes: ``read_only`` is then set.
     """
     cdef int64_t fd = set_open_file(
         files, place, start, O_RDWR if files.writable else O_RDONLY, status)
@@ -140,9 +138,9 @@ cdef inline bint place_is_full(const Place *place) noexcept nogil:
 
 
 cdef int64_t set_place_for(const FileSet *files, int64_t start, int64_t turn) noexcept nogil:
-    """Directory for a new file, or after ``turn`` others without room; -ENOSPC: none left.
+    """Directory for a new file, after ``turn`` others that had no room; -ENOSPC: none left.
 
-    By the file's number over the directories with room; if all are full, over all written ones.
+    By file number over the directories with room, or, if all are full, over all written ones.
     """
     cdef int64_t usable[PLACES_MAX]
     cdef int64_t i, pass_over

@@ -1,4 +1,4 @@
-# Bytes of a log or a queue by their offset: in place in a mapped file, or copied.
+# Bytes of a log or a queue by offset: in place in a mapped file, or copied.
 #
 # Source: store/MappedFile.java selectMappedBuffer
 
@@ -9,10 +9,9 @@ cdef enum:
 cdef int64_t file_set_read(
     FileSet *files, int64_t offset, int64_t length, Slice *slice,
 ) noexcept nogil:
-    """Read up to ``length`` bytes at ``offset`` of one file; their count, 0 at its end.
+    """Read up to ``length`` bytes at ``offset`` from one file; their count, 0 at its end.
 
-    Bytes of written files are not copied.  Others are copied into a private buffer, so that
-    nothing changes under the reader.
+    In place in a written set; otherwise a private copy, which cannot change under the reader.
     """
     cdef MappedFile *file = NULL
     cdef int64_t rc = file_set_read_near(files, &file, offset, length, slice)
@@ -23,7 +22,7 @@ cdef int64_t file_set_read(
 cdef int64_t file_set_read_near(
     FileSet *files, MappedFile **near, int64_t offset, int64_t length, Slice *slice,
 ) noexcept nogil:
-    """As file_set_read; ``near``, NULL at first, holds the file for the next read near this one.
+    """As file_set_read; ``near``, NULL at first, keeps the file for the next read.
 
     The caller releases ``near``.
     """
@@ -87,7 +86,7 @@ cdef int64_t file_set_peek(
 cdef int64_t file_set_peek_near(
     FileSet *files, MappedFile **near, int64_t offset, int64_t length, char *into,
 ) noexcept nogil:
-    """As file_set_peek; ``near`` as above."""
+    """As file_set_peek; ``near`` as for file_set_read_near."""
     cdef MappedFile *file
     cdef int64_t rc = file_set_keep(files, near, offset)
     if rc < 0:
@@ -108,10 +107,9 @@ cdef int64_t file_set_peek_near(
 cdef const char *file_set_mapped(
     FileSet *files, MappedFile **near, int64_t offset, int64_t *length,
 ) noexcept nogil:
-    """Mapped bytes at ``offset``, ``length`` of them up to the file's end; NULL without.
+    """Mapped bytes at ``offset``, ``length`` up to the file's end; NULL: not mapped.
 
-    Not checked for loss: for hints, or the caller checks.
-    ``near`` as above.
+    Unchecked for loss: for hints, or callers that check.  ``near`` as for file_set_read_near.
     """
     cdef MappedFile *file
     if offset < 0 or file_set_keep(files, near, offset) < 0:
@@ -130,7 +128,7 @@ cdef const char *file_set_mapped(
 cdef inline int64_t file_set_keep(
     FileSet *files, MappedFile **near, int64_t offset,
 ) noexcept nogil:
-    """Hold the file with ``offset`` in place of the one held."""
+    """Hold the file with ``offset`` in ``near``, instead of its current file."""
     if near[0] != NULL and 0 <= offset - near[0].start < files.file_size:
         return 0
     mapped_file_release(near[0])

@@ -1,16 +1,15 @@
 # Removal of a set's first file while others read it.
 #
-# A holder of the file keeps it, with its mapping and its disk space.
+# Holders keep the file's mapping and its disk space.
 #
 # Source: store/MappedFileQueue.java deleteExpiredFile, store/MappedFile.java destroy
 
 cdef int64_t file_set_remove_first(
     FileSet *files, int64_t start, DeletedFiles *deleted,
 ) noexcept nogil:
-    """Remove the file that begins at ``start`` if it is the first and not the only one.
+    """Remove the file at ``start`` if it is the first of several: 0, E_NOT_FOUND, or a status.
 
-    0, E_NOT_FOUND, or a status that leaves the set unchanged.  The removal is durable once the
-    directory is synced: see file_set_sync_directory.
+    Durable only after file_set_sync_directory.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef MappedFile *file
@@ -65,7 +64,7 @@ cdef int64_t file_set_sync_directory(FileSet *files) noexcept nogil:
 
 
 cdef int64_t file_set_unlink(FileSet *files) noexcept nogil:
-    """Unlink all files and their directory; those in use stay mapped until they are released."""
+    """Unlink all files and their directory; files in use stay mapped until released."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef int64_t i, unlinked
     cdef int64_t rc = 0
@@ -74,7 +73,7 @@ cdef int64_t file_set_unlink(FileSet *files) noexcept nogil:
         file_name(path, files.directory, files.slots[i].start)
         mapped_file_release(files.slots[i].file)
         unlinked = sys_unlink(files.root, path)
-        if unlinked != -ENOENT:              # else somebody was faster
+        if unlinked != -ENOENT:              # else removed by another process
             rc = min(rc, unlinked)
     files.count = 0
     lock_give(&files.lock)

@@ -1,7 +1,7 @@
 # Files of one log or one queue in order: find, open at first use, create the next, list.
 #
-# A file is opened and mapped at first use.  Readers hold it, taking the hold under the set's lock;
-# the set itself holds each open file once.
+# Files are opened and mapped at first use.  Readers take their holds under the set's lock; the set
+# itself holds each open file once.
 #
 # Source: store/MappedFileQueue.java
 
@@ -164,10 +164,9 @@ cdef int64_t file_set_gap(FileSet *files, int64_t start, int64_t stop) noexcept 
 
 
 cdef int64_t file_set_map(FileSet *files, MappedFile *file, const char *path) noexcept nogil:
-    """Map a written file.
+    """Map a written file; a queue's without read-ahead.
 
-    A queue's file is mostly empty: the kernel's read-ahead at a fault, up to 8 MiB, would fill
-    all of it with zeros for its first unit.
+    At the first unit, the kernel would read zeros ahead over all of a mostly empty file.
     """
     cdef int64_t rc = mapped_file_map(file, files.root, path)
     if rc == 0 and files.of_queue:
@@ -268,10 +267,10 @@ cdef int64_t file_set_open_again(FileSet *files, int64_t index) noexcept nogil:
 
 
 cdef void file_set_close_unused(FileSet *files, int64_t but, int64_t most) noexcept nogil:
-    """Close the descriptors of files held by the set alone if there are more than ``most``.
+    """Above ``most`` descriptors, close those of files held by the set alone, except ``but``.
 
-    The file ``but`` keeps its own.  Under the lock, so that nobody can take a hold.  Mappings stay,
-    as they too report a failed sync; files without a mapping are closed.
+    Under the lock, so that nobody can take a hold.  Mappings stay: they report a failed sync too.
+    Files without a mapping are closed.
     """
     cdef MappedFile *file
     cdef int64_t i
@@ -306,7 +305,7 @@ cdef int64_t file_set_hold_open(FileSet *files, int64_t offset, MappedFile **fil
 
 
 cdef void file_set_opened(FileSet *files) noexcept nogil:
-    """End of recovery: from now on only the writer's file keeps a descriptor."""
+    """End of recovery: only the writer's file keeps a descriptor from now on."""
     lock_take(&files.lock)
     files.keep_opened = False
     file_set_close_unused(files, -1, 0)
@@ -423,9 +422,9 @@ cdef int64_t file_set_sync_name(FileSet *files, MappedFile *file) noexcept nogil
 
 
 cdef int64_t file_set_flush(FileSet *files, int64_t stop) noexcept nogil:
-    """Force everything below ``stop`` to the disk and move ``flushed``; one caller at a time.
+    """Force everything below ``stop`` to the disk and move ``flushed``; the number of syncs.
 
-    Returns the number of syncs.
+    REQUIRES: one caller at a time.
     """
     cdef MappedFile *file = NULL
     cdef int64_t at = atomic_get(&files.flushed)

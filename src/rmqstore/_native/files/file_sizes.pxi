@@ -1,4 +1,4 @@
-# The size of a set's files: inferred, compared with the configuration, short files completed.
+# File size of a set: inferred, compared with the configuration; short files completed.
 #
 # Source: store/MappedFileQueue.java doLoad
 
@@ -7,11 +7,11 @@ cdef enum:
 
 
 cdef int64_t file_set_infer_size(FileSet *files, int64_t unit, int64_t least) noexcept nogil:
-    """Infer the size of the files, a multiple of ``unit``; 0 if nothing shows it.
+    """Infer the file size, a multiple of ``unit``; 0: unknown.
 
-    Each length and each distance between two names is a vote, and a size that most distances
-    contradict never wins: one file too long or too short changes nothing.  A file below ``least``,
-    the smallest size that can be configured, is a short one and shows none.
+    Each length and each distance between two names is a vote; a size that most distances contradict
+    never wins, so a single file of a wrong length changes nothing.  Files below ``least``, the
+    smallest configurable size, are short and have no vote.
     """
     cdef int64_t candidates[TELL_CANDIDATES]
     cdef int64_t count = 0
@@ -43,7 +43,7 @@ cdef int64_t file_set_infer_size(FileSet *files, int64_t unit, int64_t least) no
 
 
 cdef int64_t file_set_size_votes(FileSet *files, int64_t size) noexcept nogil:
-    """Number of file lengths and name distances equal to this size."""
+    """Number of file lengths and name distances equal to a size."""
     cdef int64_t votes = 0, fitting = 0
     cdef int64_t i, distance
     for i in range(files.count):
@@ -62,9 +62,9 @@ cdef int64_t file_set_check_size(
     FileSet *files, int64_t unit, int64_t agreed, int64_t configured, const char *field,
     Failure *failure,
 ) noexcept nogil:
-    """Refuse a configured size if a file has the size that the files agree on; 0 or a status.
+    """Refuse a configured size if a file has the size ``agreed`` on by the files; 0 or a status.
 
-    The files are right: a broker does not load a set that was rewritten at another size.
+    The files are right: a broker does not load a set rewritten at another size.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef char what[FAILURE_WHAT_BYTES]
@@ -81,7 +81,7 @@ cdef int64_t file_set_check_size(
 
 
 cdef void file_set_align(FileSet *files, int64_t file_size) noexcept nogil:
-    """Set the file size; read-only mode ignores files whose name is not a multiple of it."""
+    """Set the file size; read-only mode ignores files whose name is not a multiple."""
     cdef int64_t i
     cdef int64_t kept = 0
     lock_take(&files.lock)
@@ -105,10 +105,10 @@ cdef enum:
 
 
 cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) noexcept nogil:
-    """Check before writing: every file has the right size, none is missing.
+    """Check before writing that every file has the right size and none is missing.
 
-    Returns the number of short files that may be completed; LENGTHS_COMPLETED completes them.
-    A queue's files can be rebuilt from the log: any may be short, and a missing one counts too.
+    Returns the number of short files at the end, which LENGTHS_COMPLETED completes.  A queue is
+    rebuilt from the log: any of its files may be short, and missing ones count too.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef FileSlot *slot
@@ -143,7 +143,7 @@ cdef int64_t file_set_validate(FileSet *files, int lengths, Failure *failure) no
 
 
 cdef const char *other_size_text(const FileSlot *slot, int64_t file_size) noexcept nogil:
-    """Refusal of one file whose size differs from the rest, with the remedy."""
+    """Text of the refusal of a file whose size differs from the rest, with the remedy."""
     if slot.length > file_size:
         return "the size is not the configured one, or the other files'; save it, and cut what " \
             "is too much"
@@ -152,9 +152,9 @@ cdef const char *other_size_text(const FileSlot *slot, int64_t file_size) noexce
 
 
 cdef int64_t file_set_used_files(FileSet *files) noexcept nogil:
-    """Number of files up to the last with a length.
+    """Number of files up to the last nonempty one.
 
-    A broker creates two log files ahead, and a power cut may leave nothing but their names.
+    A broker creates two log files ahead, and a power cut may leave just their names.
     """
     cdef int64_t used = files.count
     while used > 1 and files.slots[used - 1].length == 0:

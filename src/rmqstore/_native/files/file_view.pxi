@@ -1,17 +1,14 @@
-# Read-only access to a file: a copy of its mapped bytes, pread, or in place along a walk.
+# Read-only access to a file: by a copy of its mapped bytes, by pread, or in place along a walk.
 #
-# A mapping makes small reads cheap, but each page it touched counts as memory of the process,
-# with as many around it as the page cache keeps in one piece.  So the regions of 2 MiB that a
-# process has in use through views are limited; other bytes are read with pread.  Beyond the limit
-# go regions that were read with pread again and again, and files of queues that were opened and
-# closed again and again.  So memory grows with the data read often, not with the data stored; a
-# region costs at least its page of the page table.
+# A mapping makes small reads cheap, but each page touched counts as memory of the process, together
+# with its whole folio in the page cache.  So a process uses a limited number of 2 MiB regions
+# through views, and pread for other bytes.  A higher limit is for regions read often with pread and
+# queue files opened often: memory grows with the data read often, not with the data stored.
 #
-# A queue's file without regions to use is at first not even mapped: of a hundred thousand queues
-# each is opened for a few units, and a mapping costs more than these.
+# A queue file without regions is at first not even mapped: of a hundred thousand queues each is
+# opened for a few units, which cost less than a mapping.
 #
-# A walk along a file looks at its bytes in place, a region at a time, and drops each region's pages
-# behind it.
+# A walk uses a file's bytes in place, region by region, and drops each region's pages after use.
 
 cdef enum:
     VIEW_MAX = 64 << 10          # from here on pread is as fast
@@ -23,7 +20,7 @@ cdef enum:
 
 
 cdef inline bint has_free_regions(int kind) noexcept nogil:
-    """Whether regions that were not read often may come into use."""
+    """Whether regions not read often may come into use."""
     return atomic_get(&regions_viewed[kind]) < REGIONS_MAX
 
 
@@ -60,10 +57,7 @@ cdef inline bint view_may_touch(FileView *view, int64_t at, int64_t length) noex
 
 
 cdef bint view_use_region(FileView *view, int64_t region) noexcept nogil:
-    """Take a region into use if the limit allows it, or if it was read often.
-
-    Of a mapped file of a queue that was opened often, every region is.
-    """
+    """Take a region into use; above REGIONS_MAX only if it was read often, or is of a queue."""
     cdef int64_t viewed = atomic_get(&regions_viewed[view.kind])
     if viewed >= REGIONS_MAX and (
             viewed >= REGIONS_OFTEN or (
@@ -79,13 +73,11 @@ cdef bint view_use_region(FileView *view, int64_t region) noexcept nogil:
 cdef inline int64_t mapped_file_copy(
     MappedFile *file, char *into, int64_t at, int64_t length,
 ) noexcept nogil:
-    """"r": copy up to ``length`` bytes at ``at``, so that nothing changes under the reader.
+    """"r": copy up to ``length`` bytes at ``at``; their count, less at the end of the file.
 
-    Their count, less than ``length`` at the end of the file.  Bytes outside the mapping or lost
-    from it are read with pread, which answers for the file as it is now.
-
-    A cut inside a page does not fault there: the rest of the page reads as zeros.  So bytes that
-    end with zero are compared with the length of the file.
+    Bytes outside the mapping, or cut from it, are read with pread from the file as it is now.  A
+    cut inside a page does not fault: the rest of the page reads as zeros.  So the file's length is
+    checked if the last byte is zero.
     """
     cdef int64_t rc = mapped_file_peek(file, into, at, length)
     if rc == length and rc > 0 and into[rc - 1] == 0 and mapped_file_is_cut(file, at + length):
@@ -96,9 +88,9 @@ cdef inline int64_t mapped_file_copy(
 cdef inline int64_t mapped_file_peek(
     MappedFile *file, char *into, int64_t at, int64_t length,
 ) noexcept nogil:
-    """As mapped_file_copy, but zeros may be those of a cut until files are listed again.
+    """As mapped_file_copy, but a cut may read as zeros until files are listed again.
 
-    For callers that take zeros as nothing there yet, and read again later.
+    For callers to whom zeros mean "not written yet", and who read again later.
     """
     cdef FileView *view = &file.view
     cdef int64_t rc
@@ -142,7 +134,7 @@ cdef void file_note_bad(int fd, char *into, int64_t length, int64_t at) noexcept
 
 
 cdef bint mapped_file_is_cut(const MappedFile *file, int64_t stop) noexcept nogil:
-    """Whether the file ends before ``stop``, as far as its descriptor shows."""
+    """Whether the file ends before ``stop``, according to its descriptor."""
     cdef stat_t status
     return file.fd >= 0 and fstat(file.fd, &status) == 0 and status.st_size < stop
 
@@ -150,10 +142,10 @@ cdef bint mapped_file_is_cut(const MappedFile *file, int64_t stop) noexcept nogi
 cdef int64_t view_enter(
     MappedFile *file, int64_t at, int64_t need, int64_t stop, const char **bytes,
 ) noexcept nogil:
-    """Mapped bytes at ``at`` for a walk: at least ``need``, up to a region's end or ``stop``.
+    """Mapped bytes for a walk: at least ``need``, to a region's end or ``stop``; count, 0, -errno.
 
-    Their count; 0 if there are fewer, -errno.  The caller leaves them with view_leave, and checks
-    the used bytes: guard_lost, and against a cut as mapped_file_copy does.
+    The caller ends with view_leave, and checks the bytes it used: guard_lost, and for a cut as
+    mapped_file_copy does.
     """
     cdef FileView *view = &file.view
     cdef int64_t region_end = (((at + need - 1) >> REGION_SHIFT) + 1) << REGION_SHIFT
@@ -171,7 +163,7 @@ cdef int64_t view_enter(
 
 
 cdef void view_leave(MappedFile *file, const char *bytes, int64_t length) noexcept nogil:
-    """Drop the pages of bytes from view_enter, except those in use by other reads."""
+    """Drop the pages of view_enter, except pages in use by other reads."""
     cdef FileView *view = &file.view
     cdef int64_t at = (bytes - view.bytes) & ~<int64_t>(PAGE_BYTES - 1)
     cdef int64_t stop = bytes - view.bytes + length

@@ -23,13 +23,12 @@ cdef int64_t offset_name(const char *name) noexcept nogil:
 
 
 cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
-    """List the directory again: enter new files, drop those that are gone.
+    """List the directories again: enter new files, drop removed ones; the number of files.
 
-    Returns the number of files.  A written set refuses a foreign file; read-only mode ignores it.
+    A written set refuses foreign files; read-only mode ignores them.
 
-    A directory is not read at one moment: beside an owner, the listing may show a file removed
-    before one behind it, or one created after one before it.  So a reader that sees a gap
-    lists again, until two listings agree, before another thread sees it.
+    Listing is not atomic: while an owner removes and creates files, it may show a gap that never
+    was.  So a reader that sees a gap lists again until two listings agree, under the lock.
     """
     cdef DIR *directories[PLACES_MAX]
     cdef int64_t index, fd, first, stop, count
@@ -103,8 +102,7 @@ cdef int64_t file_set_list_place(
 ) noexcept nogil:
     """Enter the files of one directory.  Under the lock.
 
-    The same name in two directories is refused where the set is opened: nothing shows which of
-    the two files is the log's.
+    Opening refuses the same name in two directories: either file may be the log's.
     """
     cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
     cdef stat_t status
@@ -164,7 +162,7 @@ cdef int64_t file_set_list_place(
 cdef int64_t fail_broken_link(
     Failure *failure, const char *directory, const char *name,
 ) noexcept nogil:
-    """Refuse a dangling link: its target may lie on a disk that is not mounted."""
+    """Refuse a dangling link: its target may be on a disk that is not mounted."""
     cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
     snprintf(path, sizeof(path), "%s/%s", directory, name)
     return fail(failure, E_INCOMPATIBLE, path, "a link that leads nowhere", -1, 0, 0)
@@ -187,7 +185,7 @@ cdef int64_t fail_if_broken(int root, const char *path, Failure *failure) noexce
 
 
 cdef const char *foreign_name_text(const char *name) noexcept nogil:
-    """Refusal of a name that is no mapped file's, with the remedy."""
+    """Text of the refusal of a name that is no mapped file's, with the remedy."""
     if strncmp(name, b".nfs", 4) == 0:
         return "a foreign file: a broker would not start; it goes once the process that has the " \
             "deleted file open ends"
@@ -208,9 +206,9 @@ cdef int64_t fail_twice(
 
 
 cdef void file_slot_check(FileSet *files, int64_t index, const stat_t *status) noexcept nogil:
-    """Read-only mode: release an open file that was replaced or changed its length.
+    """"r": release an open file that was replaced or changed its length.  Under the lock.
 
-    While it is open no other file can have its inode number.  Under the lock.
+    Its inode number is not reused while it is open.
     """
     cdef MappedFile *file = files.slots[index].file
     if file == NULL or files.writable or (
@@ -222,7 +220,7 @@ cdef void file_slot_check(FileSet *files, int64_t index, const stat_t *status) n
 
 
 cdef int64_t file_set_index_of(FileSet *files, int64_t start) noexcept nogil:
-    """Index of the file that starts exactly there.  Under the lock."""
+    """Index of the file that begins at exactly ``start``.  Under the lock."""
     cdef int64_t low = 0
     cdef int64_t high = files.count - 1
     cdef int64_t middle
@@ -287,7 +285,7 @@ cdef int64_t file_set_stop(FileSet *files) noexcept nogil:
 
 
 cdef int64_t file_set_next_start(FileSet *files, int64_t offset) noexcept nogil:
-    """Start of the first file after the one with ``offset``, or E_NOT_FOUND."""
+    """Start of the first file after ``offset``, or E_NOT_FOUND."""
     cdef int64_t i
     cdef int64_t found = E_NOT_FOUND
     lock_take(&files.lock)
@@ -300,7 +298,7 @@ cdef int64_t file_set_next_start(FileSet *files, int64_t offset) noexcept nogil:
 
 
 cdef bint name_unreadable(FileSet *files, int64_t status, Failure *failure) noexcept nogil:
-    """Note the directory or file that fails with ``status``; False if none does."""
+    """Note the directory or file that fails with ``status``; False: none."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t found
     cdef int64_t i, start

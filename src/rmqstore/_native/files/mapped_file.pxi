@@ -210,7 +210,7 @@ cdef int64_t descriptor_link(int fd, char *into) noexcept nogil:
 
 
 cdef inline int64_t mapped_file_lost(MappedFile *file, int64_t start, int64_t stop) noexcept nogil:
-    """0, or E_LOST if any of the bytes [start, stop) just used through the mapping are gone."""
+    """0, or E_LOST if any of the mapped bytes [start, stop) just used are lost."""
     if not guard_lost(&file.guard, start, stop):
         return 0
     return note_loss(file, max(start, atomic_get(&file.guard.start)))
@@ -225,8 +225,8 @@ cdef int64_t note_loss(MappedFile *file, int64_t offset) noexcept nogil:
 cdef int64_t mapped_file_reserve(MappedFile *file, int fd, int64_t stop) noexcept nogil:
     """Allocate blocks for all bytes below ``stop``, so that no store through the mapping faults.
 
-    In whole pages: where blocks are smaller, a store into a page needs all blocks of that page.
-    A file system without fallocate returns -EOPNOTSUPP, and the bytes are written instead.
+    In whole pages: a store into a page needs all of its blocks, which may be smaller.  On a file
+    system without fallocate the bytes are written instead.
     """
     cdef int64_t have = atomic_get(&file.reserved)
     cdef int64_t rc
@@ -244,11 +244,11 @@ cdef int64_t mapped_file_reserve(MappedFile *file, int fd, int64_t stop) noexcep
 cdef int64_t mapped_file_reserve_ahead(
     MappedFile *file, int fd, int64_t stop, int64_t window,
 ) noexcept nogil:
-    """Allocate blocks for all bytes below ``stop``, and for a window more if any are left.
+    """Allocate blocks for all bytes below ``stop``, and for a window more if the disk has room.
 
-    A store into a page needs the blocks of all pages of the same folio.  So windows end at
-    multiples of a folio; and with too few blocks for a window, the folio's pages are
-    allocated here, where a full disk is an error instead of a fault.
+    A store into a page needs the blocks of its whole folio.  So windows end at a folio's end; if
+    the disk has no room for a window, the last folio's pages are populated here, where a full disk
+    is an error instead of a fault.
     """
     cdef int64_t have = atomic_get(&file.reserved)
     cdef int64_t start
@@ -304,10 +304,7 @@ cdef int64_t mapped_file_sync(MappedFile *file, int64_t start, int64_t stop) noe
 
 
 cdef int64_t mapped_file_last_used(MappedFile *file, int64_t start) noexcept nogil:
-    """Offset after the last nonzero byte at or after ``start``; ``start`` if none.
-
-    Holes are skipped, so that a sparse file costs no more than its data.
-    """
+    """Offset after the last nonzero byte from ``start`` on; ``start``: none.  Skips holes."""
     cdef int64_t last = start
     cdef int64_t at = start
     cdef int64_t hole, position, got
@@ -349,7 +346,7 @@ cdef int64_t mapped_file_data_stop(const MappedFile *file, int64_t length) noexc
 
 
 cdef inline int64_t slice_lost(const Slice *slice) noexcept nogil:
-    """0, or E_LOST if bytes just read from a mapped slice are gone; copies are never lost."""
+    """0, or E_LOST if bytes of a mapped slice are lost; copies never are."""
     if slice.file == NULL:
         return 0
     return mapped_file_lost(slice.file, slice.data - slice.file.base,

@@ -1,14 +1,13 @@
-# Zeros written ahead of the writer into a file that this process has made, by system calls.
+# Zeros written ahead of the writer, by system calls, into a file that this process has created.
 #
-# A page first touched through the mapping costs a fault of its own, and the kernel reads
-# other pages around it.  Written in a run, pages become one folio, and one fault maps all of it.
-# Only where nothing was written yet and blocks are reserved; after any failure the store goes
-# through the mapping.
+# A page first touched through the mapping costs its own fault, and read-ahead around it.  Pages
+# written in a run become one folio, mapped by a single fault.  Only into reserved blocks not yet
+# written; after any failure the store goes through the mapping.
 #
 # Source: store/MappedFile.java warmMappedFile
 
 cdef enum:
-    ZERO_RUN = 256 << 10         # bytes at a time, at most: others may be waiting
+    ZERO_RUN = 256 << 10         # most bytes at a time: others may be waiting
     ZERO_BLOCK = 32 << 10        # bytes at a time, for writes at random places
 
 cdef const char[ZERO_RUN] ZEROS      # never written
@@ -34,10 +33,9 @@ cdef void zero_range(MappedFile *file, int fd, int64_t start, int64_t stop) noex
 
 
 cdef inline int64_t zero_run_stop(MappedFile *file, int64_t start) noexcept nogil:
-    """End of the run that begins at ``start``.
+    """End of the run at ``start``; its length is the alignment of ``start``.
 
-    Its length is the alignment of ``start`` in bytes: short runs at the start of a file, so that
-    little more is written than used, and whole folios later.
+    So runs are short at the start of a file, which may get no more, and whole folios later.
     """
     cdef int64_t run = min(max(start & -start, PAGE_BYTES), ZERO_RUN)
     return min(start + run, atomic_peek(&file.reserved))

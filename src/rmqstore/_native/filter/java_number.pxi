@@ -1,4 +1,4 @@
-# Text to numbers, accepted and refused as by Java's valueOf.
+# Conversion of text to numbers, accepted and refused as by Java's valueOf.
 #
 # Source: java.lang.Integer parseInt, java.lang.Long parseLong, java.lang.Character digit,
 # jdk.internal.math.FloatingDecimal readJavaFormatString and parseHexString (Java 17)
@@ -74,7 +74,7 @@ cdef inline int32_t hex_value(char byte) noexcept nogil:
 cdef bint java_exponent(
     const char *text, int64_t length, int64_t *at, int64_t *exponent,
 ) noexcept nogil:
-    """Read a sign and digits at ``at``, which moves behind them; False without a digit."""
+    """Read a sign and digits at ``at``, which moves past them; False without a digit."""
     cdef bint negative = False
     cdef int64_t begin
     exponent[0] = 0
@@ -98,7 +98,7 @@ cdef inline bint is_suffix(const char *text, int64_t length, int64_t at) noexcep
 
 
 cdef bint java_hex_double(const char *text, int64_t length, double *value) noexcept nogil:
-    """The part after 0x: digits, perhaps with a point, p, and an exponent of 2."""
+    """Parse the part after 0x: digits, perhaps with a point, p, and an exponent of 2."""
     cdef char[HEX_DIGITS_KEPT + 64] kept
     cdef int64_t at = 0
     cdef int64_t count = 0
@@ -132,7 +132,7 @@ cdef bint java_hex_double(const char *text, int64_t length, double *value) noexc
     if count == 0:
         return True
     exponent = max(-EXPONENT_MAX, min(<int64_t>EXPONENT_MAX, exponent)) + 4 * shift
-    if more:                             # nonzero digits beyond those kept
+    if more:                             # nonzero digits were dropped
         kept[2 + count] = 49
         count += 1
         exponent -= 4
@@ -144,11 +144,11 @@ cdef bint java_hex_double(const char *text, int64_t length, double *value) noexc
 
 
 cdef bint java_decimal_double(const char *text, int64_t length, double *value) noexcept nogil:
-    """Digits, perhaps with a point and an exponent of 10."""
+    """Parse digits, perhaps with a point and an exponent of 10."""
     cdef char[DIGITS_KEPT + 64] kept
     cdef int64_t at = 0
     cdef int64_t count = 0               # digits from the first that is not 0
-    cdef int64_t last = 0                # of those, up to the last that is not 0
+    cdef int64_t last = 0                # digits up to the last nonzero one
     cdef int64_t leading = 0             # zeros before the first
     cdef int64_t before_point = 0        # digits
     cdef int64_t exponent = 0

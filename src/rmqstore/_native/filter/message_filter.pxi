@@ -1,4 +1,4 @@
-# A reader's filter of a queue: tags, SQL92, or both.
+# Filter of a read of a queue: tags, SQL92, or both.
 #
 # Source: broker/filter/ExpressionMessageFilter.java isMatchedByCommitLog
 
@@ -18,7 +18,7 @@ cdef bint filter_passes(
 ) noexcept nogil:
     """Whether a checked record passes both filters.
 
-    Counts the most that may take, not the actual work: the same for the same messages.
+    Counts the worst-case work, which is always the same for the same messages.
     """
     filter.work += record.properties_length + record.size // RECORD_BYTES
     if filter.sql.program != NULL:

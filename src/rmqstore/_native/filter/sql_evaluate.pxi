@@ -1,4 +1,4 @@
-# An SQL92 filter over the properties of a record: three-valued, with Java's conversions.
+# Evaluation of an SQL92 filter over a record's properties: three-valued, with Java's conversions.
 #
 # Source: filter/expression/ComparisonExpression.java, UnaryExpression.java, LogicExpression.java,
 # broker/filter/MessageEvaluationContext.java
@@ -40,9 +40,9 @@ cdef inline bint is_bool(const SqlValue *value, bint outcome) noexcept nogil:
 
 
 cdef bint sql_equal(SqlValue *left, const SqlValue *right, bint negated) noexcept nogil:
-    """Evaluate = or <> into ``left``: False where Java raises.
+    """Evaluate = or <> into ``left``; False where Java raises.
 
-    A null on the left is unknown, a null on the right is not equal, two nulls are equal.
+    A null on the left gives unknown, a null on the right not equal, two nulls equal.
     """
     cdef int answer = 0
     if left.type == VALUE_NULL or right.type == VALUE_NULL:
@@ -101,9 +101,9 @@ cdef void sql_negate(SqlValue *value) noexcept nogil:
 
 
 cdef bint sql_bound(int32_t op, SqlValue *top, int64_t *back) noexcept nogil:
-    """A bound of BETWEEN or NOT BETWEEN; pops ``back`` values: False where Java raises.
+    """Evaluate a bound of BETWEEN or NOT BETWEEN and pop ``back`` values; False where Java raises.
 
-    The lower bound leaves the value and its outcome, or the outcome alone if that decides.
+    The lower bound leaves the value and its outcome, or a deciding outcome alone.
     """
     cdef bint inside = op == STEP_BETWEEN_LOW or op == STEP_BETWEEN_HIGH
     cdef SqlValue outcome
@@ -190,8 +190,8 @@ cdef bint sql_run_steps(const SqlRun *run) noexcept nogil:
 cdef bint sql_matches(const SqlRun *run, const char *properties, int64_t length) noexcept nogil:
     """Whether a record with these properties passes: one walk over them for all names.
 
-    Each step runs at most once, and each property is converted once: together they cost no more
-    than the lengths of the expression and the properties.
+    Each step runs, and each property is converted, at most once: the cost is bounded by the lengths
+    of the expression and the properties.
     """
     cdef const SqlProgram *program = run.program
     cdef Property entry

@@ -1,9 +1,9 @@
 # Parser of SQL92 filters, without recursion, into evaluation steps.
 #
-# The grammar, tightest binding first: a value or a condition in brackets; then the signs and NOT
-# before it; comparisons, BETWEEN and IN; = <> and IS NULL; AND; OR.  As in Java the text after a
-# complete expression is not read, except for one token, which must be valid.  Nesting takes memory
-# here and stack in Java: an expression too deep for Java's stack works here.
+# Precedence, tightest first: a value or a condition in brackets; signs and NOT before it;
+# comparisons, BETWEEN and IN; = <> and IS NULL; AND; OR.  As in Java the text after a complete
+# expression is not read, except for one token, which must be valid.  Nesting takes memory, not
+# stack: an expression too deep for Java's stack works here.
 #
 # Source: filter/parser/SelectorParser.java; the checks are those of filter/expression/
 # ComparisonExpression.java, ConstantExpression.java and UnaryExpression.java
@@ -290,7 +290,7 @@ cdef int64_t sql_parse(
 ) noexcept nogil:
     """Compile an expression: 0; E_CORRUPT with the refusal in ``parser``; E_NO_MEMORY.
 
-    The caller frees the program in any case.
+    The caller always frees the program.
     """
     cdef int64_t rc = 1
     memset(parser, 0, sizeof(SqlParser))

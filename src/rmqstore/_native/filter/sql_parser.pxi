@@ -1,5 +1,5 @@
-# State of a parser of SQL92 filters: current token, pending operators, refusal; and the values,
-# which are single tokens.
+# State of the parser of SQL92 filters: current token, pending operators, refusal; and parsing of
+# values, which are single tokens.
 #
 # Source: filter/parser/SelectorParser.java literal, stringLitteral, variable;
 # filter/expression/ConstantExpression.java
@@ -134,7 +134,7 @@ cdef int64_t sql_push_pending(
 
 
 cdef inline SqlOperand *sql_operand(SqlParser *parser, int64_t before) noexcept nogil:
-    """The last operand, or the one ``before`` places back."""
+    """Operand ``before`` places below the last."""
     return &parser.operands[parser.operand_count - 1 - before]
 
 

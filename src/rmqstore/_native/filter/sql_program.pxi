@@ -1,4 +1,4 @@
-# A compiled SQL92 filter: steps over a stack of values.
+# Compiled SQL92 filter: steps over a stack of values.
 #
 # Source: filter/expression/*.java; an expression tree there, one step a node here, in the order of
 # evaluation
@@ -114,7 +114,7 @@ cdef int64_t program_bytes(const SqlProgram *program, int64_t length) noexcept n
 cdef const char *program_text(
     SqlProgram *program, const char *text, int64_t length,
 ) noexcept nogil:
-    """A copy.  REQUIRES: room, which is the length of the whole expression."""
+    """Copy a text.  REQUIRES: room, the length of the whole expression."""
     cdef char *copy = program.text + program.text_length
     memcpy(copy, text, <size_t>length)
     program.text_length += length

@@ -158,7 +158,7 @@ cdef void text_token(const char *text, int64_t length, SqlToken *token) noexcept
         stop = at
         if at == length or text[at] != 39:
             break
-        at += 1                              # two quotes: one of the text, if another follows
+        at += 1                              # two quotes: one in the text, if another follows
     token.kind = TOKEN_TEXT if stop > 0 else TOKEN_BAD
     token.stop = stop if stop > 0 else length
 
@@ -172,7 +172,7 @@ cdef void sql_text(SqlText *into, const char *text, int64_t length) noexcept nog
 
 
 cdef void sql_token(const SqlText *of, int64_t at, SqlToken *token) noexcept nogil:
-    """Read the token at or after ``at``, behind blanks and comments."""
+    """Read the token at or after ``at``, past blanks and comments."""
     cdef const char *text = of.data
     cdef int64_t length = of.length
     cdef int64_t stop

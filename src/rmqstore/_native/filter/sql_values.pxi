@@ -1,6 +1,6 @@
 # Comparison of SQL92 values, with Java's conversions.
 #
-# Text is compared as Java decodes it, each malformed part a U+FFFD.
+# Texts are compared as decoded by Java: a U+FFFD for each malformed part.
 #
 # Source: filter/expression/ComparisonExpression.java __compare
 
@@ -126,7 +126,7 @@ cdef bint sql_text_as(SqlString *string, int64_t type, SqlValue *into) noexcept 
 cdef bint sql_compare(const SqlValue *left, const SqlValue *right, int *answer) noexcept nogil:
     """``__compare``: -1, 0 or 1, also -1 for incomparable values; False where Java raises.
 
-    Of two texts only equality is decided.
+    Two texts are compared for equality only.
     """
     cdef SqlValue converted
     answer[0] = -1

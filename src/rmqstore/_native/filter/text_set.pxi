@@ -1,5 +1,5 @@
-# A set of texts, numbered in order of insertion: a few are compared one by one, many are found by
-# hash.  The set does not own the texts.
+# Set of texts, numbered in order of insertion; found by comparison if few, by hash if many.  It
+# does not own the texts.
 
 cdef enum:
     TEXTS_COMPARED = 8           # up to this many are compared one by one
@@ -18,7 +18,7 @@ cdef struct TextSet:
 cdef inline int64_t text_set_find(
     const TextSet *among, const char *text, int64_t length,
 ) noexcept nogil:
-    """The number of a text, -1 if absent."""
+    """Number of a text, -1 if absent."""
     cdef int64_t i
     cdef uint32_t slot
     if length > among.longest:               # and not hashed
@@ -79,7 +79,7 @@ cdef int64_t text_set_grow(TextSet *into) noexcept nogil:
 
 
 cdef int64_t text_set_add(TextSet *into, const char *text, int64_t length) noexcept nogil:
-    """The number of a text, added if new; E_NO_MEMORY."""
+    """Number of a text, added if new; E_NO_MEMORY."""
     cdef int64_t number = text_set_find(into, text, length)
     if number >= 0:
         return number

@@ -32,7 +32,7 @@ cdef int64_t message_id_write(
 
 
 cdef int64_t host_parse(const char *text, int64_t length, char *into) noexcept nogil:
-    """Parse "ip:port" or "[v6]:port" to address and port; the bytes written, 8 or 20, or 0."""
+    """Parse "ip:port" or "[v6]:port" to address and port; the bytes written: 8, 20, or 0."""
     cdef char address[HOST_TEXT_MAX]
     cdef int64_t colon = length - 1
     cdef int64_t port

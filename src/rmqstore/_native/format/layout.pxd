@@ -1,4 +1,4 @@
-"""Every on-disk size and position of RocketMQ 4.9.3's store, defined once.
+"""On-disk sizes and positions of RocketMQ 4.9.3's store, each defined once.
 
 Integers are big-endian and signed.
 

@@ -1,13 +1,13 @@
-# Queues that a record names by multi-dispatch, each with its queue offset there.
+# Further queues of a record by multi-dispatch, each with the record's queue offset.
 #
-# Names and offsets are two comma-separated lists, split as Java does: trailing empty items do not
-# count.  Lists of different lengths name nothing.
+# Names and offsets are two comma-separated lists, split as in Java: trailing empty items do not
+# count.  Lists of different lengths name no queue.
 #
 # Source: store/ConsumeQueue.java multiDispatchLmqQueue; common/MixAll.java isLmq
 
 cdef enum:
     LIGHT_PREFIX_BYTES = 5
-    LIGHT_QUEUE_ID = 0           # a light queue is the only one of its name
+    LIGHT_QUEUE_ID = 0           # the only id of a light queue
 
 cdef const char *LIGHT_PREFIX = b"%LMQ%"
 
@@ -59,7 +59,7 @@ cdef void list_next(
 
 
 cdef int64_t multi_begin(const StoreProperties *properties, MultiNames *walk) noexcept nogil:
-    """Begin a walk: the number of queues named; 0 for none, -1 for lists that differ in length."""
+    """Begin a walk: the number of queues; 0: none, -1: lists of different lengths."""
     cdef int64_t count
     if properties.multi_dispatch.value_length <= 0 or properties.multi_offset.value_length <= 0:
         return 0
@@ -72,7 +72,7 @@ cdef int64_t multi_begin(const StoreProperties *properties, MultiNames *walk) no
 
 
 cdef bint multi_next(MultiNames *walk, MultiName *into) noexcept nogil:
-    """The next queue; its name may be invalid.  False after the last one."""
+    """Take the next queue, whose name may be invalid; False after the last one."""
     cdef const char *offset = NULL
     cdef int64_t length = 0
     if walk.names_length < 0 or walk.offsets_length < 0:

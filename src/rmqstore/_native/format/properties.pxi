@@ -25,7 +25,7 @@ cdef struct StoreProperties:
 cdef inline bint property_next(
     const char *data, int64_t length, int64_t *at, Property *entry,
 ) noexcept nogil:
-    """The next valid entry: a name, a 0x01 and a value.  False at the end."""
+    """Take the next valid entry: a name, a 0x01 and a value; False at the end."""
     cdef const char *end
     cdef const char *split
     cdef int64_t size
@@ -48,7 +48,7 @@ cdef inline bint property_next(
 cdef bint property_find(
     const char *data, int64_t length, const char *name, int64_t name_length, Property *found,
 ) noexcept nogil:
-    """The last entry with that name."""
+    """Find the last entry of a name."""
     cdef Property entry
     cdef int64_t at = 0
     cdef bint hit = False
@@ -109,7 +109,7 @@ cdef bint split_next(
     const char *text, int64_t length, char separator, int64_t *at,
     const char **word, int64_t *word_length,
 ) noexcept nogil:
-    """The next nonempty word."""
+    """Take the next nonempty word."""
     cdef const char *end
     while at[0] < length:
         word[0] = text + at[0]
@@ -129,7 +129,7 @@ cdef inline int64_t tags_code(const Property *tags) noexcept nogil:
 
 
 cdef int64_t parse_decimal(const char *text, int64_t length) noexcept nogil:
-    """A number of up to 18 digits, -1 for anything else."""
+    """Value of up to 18 digits, -1 for anything else."""
     cdef int64_t i
     cdef int64_t value = 0
     if length < 1 or length > 18:
@@ -191,7 +191,7 @@ cdef inline void text_add_property(
 ) noexcept nogil:
     """Append ``name 0x01 value`` to the string that began at ``start``, separated by 0x02.
 
-    REQUIRES: there is room for both and 2 bytes more.
+    REQUIRES: room for both and 2 bytes more.
     """
     cdef char *at = text.data + text.length
     if text.length > start:
@@ -204,6 +204,6 @@ cdef inline void text_add_property(
 
 
 cdef inline bint text_is_bad(const char *data, int64_t length) noexcept nogil:
-    """Whether a byte would end a property, or zeros make it look torn."""
+    """Whether a text has a byte that would end a property, or zeros that look torn."""
     return memchr(data, PROPERTY_NAME_END, <size_t>length) != NULL \
         or memchr(data, PROPERTY_VALUE_END, <size_t>length) != NULL or has_zero_run(data, length)

@@ -1,9 +1,9 @@
-# A message -> the bytes of its record.  All but position and time is encoded before the put lock is
-# taken; under it the record is copied and completed.
+# A message -> the bytes of its record: encoded before the put lock is taken, copied and completed
+# with position and time under it.
 #
 # Source: store/CommitLog.java MessageExtEncoder, DefaultAppendMessageCallback
 
-# A message laid out for the log, without position and time; owns nothing.
+# A message laid out for the log, without position and time; all memory is borrowed.
 cdef struct Encoded:
     const char *topic
     int64_t topic_length
@@ -27,7 +27,7 @@ cdef struct Encoded:
 
 
 cdef inline bint encoded_is_queued(const Encoded *message) noexcept nogil:
-    """Whether it gets a unit: prepared and rollback records do not, and have queue offset 0."""
+    """Whether a record gets a unit; not prepared and rollback records, whose queue offset is 0."""
     return not message.sys_flag & SYS_PREPARED     # a bit set in both
 
 
@@ -41,7 +41,7 @@ cdef int64_t encoded_size(const Encoded *message) noexcept nogil:
 
 
 cdef inline int64_t host_copy(char *at, const char *host, int32_t v6) noexcept nogil:
-    """Write a host; its bytes.  Both lengths are constants, so that the copy is inlined."""
+    """Write a host; its bytes.  Either length is a constant, so that the copy is inlined."""
     if unlikely(v6 != 0):
         memcpy(at, host, HOST_V6_BYTES)
         return HOST_V6_BYTES
@@ -53,10 +53,10 @@ cdef inline void record_write(
     char *into, const Encoded *message, int64_t physical_offset, int64_t queue_offset,
     int64_t store_timestamp,
 ) noexcept nogil:
-    """Write the record of ``message.size`` bytes.
+    """Write the record of ``message.size`` bytes, TOTALSIZE last.
 
-    TOTALSIZE is written last: BODYCRC does not cover topic and properties, so a process killed
-    in between would otherwise leave a record without them that passes the check.
+    BODYCRC does not cover topic and properties: a process killed before they are written would
+    otherwise leave a record that passes the check.
     """
     cdef char *at = into
     put_i32(at + RECORD_MAGIC, MAGIC_MESSAGE)
@@ -86,7 +86,7 @@ cdef inline void record_write(
     put_i16(at, <int16_t>message.properties_length)
     KILL_POINT("mid-record")
     memcpy(at + 2, message.properties, <size_t>message.properties_length)
-    if message.checksum:                       # covers TOTALSIZE and everything else
+    if message.checksum:                       # covers all of the record
         put_i32(into + RECORD_SIZE, message.size)
         record_write_checksum(into, message.size)
     else:
@@ -102,15 +102,15 @@ cdef void record_write_checksum(char *record, int64_t size) noexcept nogil:
 
 
 cdef inline void blank_write(char *into, int64_t room) noexcept nogil:
-    """The blank that ends a file; only its 8 bytes are written."""
+    """Write the blank that ends a file: only 8 bytes."""
     put_i32(into + RECORD_SIZE, <int32_t>room)
     put_i32(into + RECORD_MAGIC, MAGIC_BLANK)
 
 
 cdef void record_hole_head(char *into, int64_t physical_offset, int64_t size) noexcept nogil:
-    """Nonzero bytes of a record of ``size`` bytes that replaces damaged ones.
+    """Nonzero bytes of a filler record of ``size`` bytes: a rollback, which 4.9.3 skips.
 
-    A rollback, which 4.9.3 skips.  ``into`` has RECORD_FIXED_BYTES; the rest is zeros.
+    ``into`` has RECORD_FIXED_BYTES; the rest of the record is zeros.
     """
     cdef char zeros[4096]
     cdef int64_t length = size - RECORD_FIXED_BYTES
@@ -130,10 +130,10 @@ cdef void record_hole_head(char *into, int64_t physical_offset, int64_t size) no
 
 
 cdef inline bint record_is_rolled_back(const Record *record) noexcept nogil:
-    """Whether it rolls back a transaction: in no queue and no index."""
+    """Whether a record rolls back a transaction: in no queue and no index."""
     return (record.sys_flag & SYS_TRANSACTION) == SYS_ROLLBACK
 
 
 cdef inline bint record_is_filler(const Record *record) noexcept nogil:
-    """Whether it replaces damaged bytes: a rollback without a topic."""
+    """Whether a record replaces damaged bytes: a rollback without a topic."""
     return record_is_rolled_back(record) and record.topic_length == 0

@@ -1,4 +1,4 @@
-# Bytes of the commit log -> the fields of one record. Pure functions of pointer and length.
+# Bytes of the commit log -> fields of a record.  Pure functions of pointer and length.
 #
 # Source: store/CommitLog.java checkMessageAndReturnSize
 
@@ -85,7 +85,7 @@ cdef const char *record_field_name(int64_t field) noexcept nogil:
 
 
 cdef int64_t last_nonzero(const char *data, int64_t length) noexcept nogil:
-    """Position of the last byte that is not zero, -1 if there is none."""
+    """Position of the last nonzero byte, -1: none."""
     cdef uint64_t word
     while length >= 8:
         memcpy(&word, data + length - 8, 8)
@@ -104,9 +104,8 @@ cdef int64_t record_parse(
 ) noexcept nogil:
     """Parse the record at ``data``; ``length`` bytes may be read, ``room`` are in the file.
 
-    Returns its size, 0 for the blank that ends a file, E_CORRUPT with ``field`` set for bytes that
-    are no record, E_NOT_FOUND if more than ``length`` bytes are needed (``record.size`` has the
-    number).  Everything but the body is checked; record_check checks that.
+    Returns its size, 0 at the blank that ends a file, E_CORRUPT with ``field`` set, or E_NOT_FOUND
+    if it needs more than ``length`` bytes (``record.size``).  The body is left to record_check.
     """
     cdef int64_t size, at
     cdef int32_t topic_head = 1
@@ -200,7 +199,7 @@ cdef int64_t record_check(
 ) noexcept nogil:
     """FIELD_NONE if a parsed record is intact and at its own position, else the bad field.
 
-    ``physical_offset`` -1 skips the check of the position.
+    ``physical_offset`` -1: any position.
     """
     cdef int64_t checked
     if physical_offset >= 0 and record.physical_offset != physical_offset:
@@ -234,11 +233,10 @@ cdef inline int64_t record_checksum_at(const char *data, const Record *record) n
 
 
 cdef inline bint record_checksum_is_damaged(const char *data, const Record *record) noexcept nogil:
-    """Whether the record ends with a checksum whose name or end has a damaged byte.
+    """Whether the record ends with a checksum whose name or end is damaged, or zeros after a part.
 
-    Otherwise the property would not be found, and the damaged record would pass for one without a
-    checksum.  Matching digits distinguish it from a property that looks alike.
-    The end may also be zeros that never reached the disk.
+    Otherwise a damaged record would pass for one without a checksum.  A wrong byte counts only if
+    the digits match, which no similar property's do.
     """
     cdef const char *at = data + record.size - CHECKSUM_PROPERTY_BYTES
     cdef const char *fixed = b"__CRC32#\x01"
@@ -269,11 +267,11 @@ cdef bint record_checksum_matches(
 cdef bint record_is_torn(
     const char *data, const Record *record, int64_t file_size,
 ) noexcept nogil:
-    """Whether a sector of topic or properties never reached the disk: all of it is zeros.
+    """Whether a sector of topic or properties is zeros that never reached the disk.
 
-    BODYCRC does not cover them, and the lengths are in other sectors.  Asked only of a record
-    that may never have been synced.  No topic has NULs, and put refuses texts with TORN_BYTES in
-    a row.  Not detected: properties whose last text ends with NULs that begin a sector.
+    BODYCRC does not cover them, and the lengths are in other sectors.  For records that may never
+    have been synced.  No topic has NULs, and put refuses texts with TORN_BYTES NULs in a row.
+    Indistinguishable from torn: a last text whose final NULs begin a sector.
     """
     cdef int64_t place = record.physical_offset % file_size
     return text_is_torn(data + record.topic_at, place + record.topic_at,
@@ -285,12 +283,11 @@ cdef bint record_is_torn(
 cdef bint text_is_torn(
     const char *text, int64_t place, int64_t length, int64_t most,
 ) noexcept nogil:
-    """Whether a sector's part of a text at ``place`` of its file is zero, or its last bytes are.
+    """Whether a text at ``place`` of its file has the zeros of a lost sector.
 
-    The text's first part, if it does not begin a sector, counts only with ``most`` zeros: a lost
-    sector would have lost the bytes before it too.  Zeros up to a sector's end count, as from a
-    sector that was written back while the record was being copied, and so does a text of nothing
-    but zeros, as from a broker that was killed during the copy.
+    The text is split at sector ends.  A part that begins its sector counts if all zeros, any part
+    if its last ``most`` bytes are: the sector may have been written back during the copy.  A text
+    of nothing but zeros always counts: the broker may have been killed during the copy.
     """
     cdef int64_t at = 0
     cdef int64_t end, zeros
@@ -306,9 +303,9 @@ cdef bint text_is_torn(
 
 
 cdef inline bint record_may_be_unfinished(const char *data, const Record *record) noexcept nogil:
-    """Whether an owner may still be copying the record, the log's last one.
+    """Whether an owner may still be copying the log's last record.
 
-    Topic and properties come last and no CRC covers them: bytes not yet written are zeros.
+    Topic and properties come last, under no CRC: bytes not yet written are zeros.
     """
     return memchr(data + record.topic_at, 0, <size_t>record.topic_length) != NULL \
         or memchr(data + record.properties_at, 0, <size_t>record.properties_length) != NULL
@@ -325,10 +322,9 @@ cdef void checksum_digits(uint32_t value, char *into) noexcept nogil:
 cdef int64_t record_find(
     const char *data, int64_t length, int64_t offset, int64_t file_end, int64_t *size,
 ) noexcept nogil:
-    """First good record at or after ``data``, which is at ``offset`` of the log.
+    """Find the first good record from ``data`` (log ``offset``) on: its distance and ``size``.
 
-    A record is recognized by its magic code and by its own physical offset.  Returns its distance
-    from ``data`` and its ``size``, or E_NOT_FOUND.
+    By magic code and the record's own physical offset; E_NOT_FOUND without one.
     """
     cdef Record record
     cdef int64_t field, at

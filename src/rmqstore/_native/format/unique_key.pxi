@@ -1,8 +1,8 @@
 # RocketMQ's client-made message id, 32 hexadecimal digits: address 4, process 2, a number
 # that distinguishes processes 4, milliseconds of the month 4, counter 2 bytes.
 #
-# Time and counter form one growing number, so that two keys of one process are never equal,
-# however many are made in a millisecond.
+# Time and counter form one increasing number: no key of a process repeats within a month, however
+# many are made in a millisecond.
 #
 # Source: common/message/MessageClientIDSetter.java
 
@@ -66,7 +66,7 @@ cdef void unique_keys_month(UniqueKeys *keys, int64_t now) noexcept nogil:
 
 
 cdef int64_t unique_keys_take(UniqueKeys *keys, int64_t now, int64_t count) noexcept nogil:
-    """Reserve ``count`` keys and return the first one's number."""
+    """Reserve ``count`` keys; the number of the first."""
     cdef int64_t first, last
     if unlikely(now >= atomic_get(&keys.month_stop) or now < atomic_get(&keys.month_start)):
         unique_keys_month(keys, now)

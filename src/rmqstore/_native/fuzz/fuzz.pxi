@@ -1,4 +1,4 @@
-# The fuzzer as the fault campaigns call it.
+# Fuzzer, as called by the fault campaigns.
 
 ctypedef int64_t (*FuzzStep)(Fuzz *fuzz) noexcept nogil
 

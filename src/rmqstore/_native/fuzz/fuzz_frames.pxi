@@ -1,4 +1,4 @@
-# Frames for the fuzzer: found, parsed, and read as a send reads them.
+# Frames for the fuzzer: found, parsed, and read as sends.
 
 cdef int64_t fuzz_frame_make(Fuzz *fuzz) noexcept nogil:
     """Mutate a frame; mostly with correct lengths, so that the rest is read."""

@@ -1,7 +1,7 @@
 # Inputs for the fuzzer: numbers, mutations of a seed whose field positions are known, and memory
 # that ends where the input ends.
 #
-# Each input depends only on the run's seed and its own number, so that any one of 10^8 can be
+# Each input depends only on the run's seed and its own number, so that any of 10^8 can be
 # reproduced by itself.  Only builds with RMQSTORE_FAULTS can call this.
 
 cdef enum:

@@ -1,8 +1,8 @@
 # Chains of many keys of one index file, walked side by side.
 #
-# One by one, each key waits for memory several times: for its slot, then for each entry of
-# its chain.  Here all keys of a chunk take a step before any takes the next, and each prefetches
-# the data of its next step, so that their misses overlap.
+# A key walked by itself misses the cache at its slot and at each entry of its chain.  Here all keys
+# of a chunk take a step before any takes the next, and prefetch the next step's data: the misses
+# overlap.
 #
 # Source: store/index/IndexFile.java selectPhyOffset
 
@@ -30,7 +30,7 @@ cdef struct ChainHit:
 
 
 cdef struct ChainWalk:
-    ChainStep steps[KEY_CHUNK]   # those under way come first
+    ChainStep steps[KEY_CHUNK]   # unfinished ones first
     ChainHit *hits               # in the order found
     int64_t count
     int64_t room
@@ -41,7 +41,7 @@ cdef struct ChainWalk:
 cdef inline const char *index_bytes(
     Index *index, int64_t at, int64_t length,
 ) noexcept nogil:
-    """Mapped bytes of the file, or NULL."""
+    """Mapped bytes of a file, or NULL."""
     if index.file.base != NULL:
         return index.file.base + at
     if at + length > index.file.view.length or not view_may_touch(&index.file.view, at, length):
@@ -52,7 +52,7 @@ cdef inline const char *index_bytes(
 cdef inline const char *entry_fetched(
     Index *index, int64_t number, int64_t stop,
 ) noexcept nogil:
-    """Prefetch an entry, which may span two cache lines; NULL if there is none of that number."""
+    """Prefetch an entry, which may span two cache lines; NULL: no such entry."""
     cdef const char *at = NULL
     if 0 < number < stop:
         at = index_bytes(index, index_entry_at(index, number), INDEX_ENTRY_BYTES)
@@ -68,7 +68,7 @@ cdef int64_t chains_walk(
 ) noexcept nogil:
     """Collect hits of up to KEY_CHUNK keys: 0, WALK_REDO, E_CORRUPT or another status.
 
-    Hits of one key are in order, interleaved with those of other keys.
+    A key's hits are in chain order, interleaved with other keys' hits.
     """
     cdef ChainStep *step
     cdef int64_t count, i, kept, rc
@@ -170,7 +170,7 @@ cdef inline int64_t chain_step(
 cdef int64_t chains_by_key(
     const ChainWalk *walk, int64_t keys, int64_t *starts, Offsets *found,
 ) noexcept nogil:
-    """Append the hits, key by key; ``starts``: where each key's begin."""
+    """Append the hits, key by key; ``starts``: index of each key's first hit."""
     cdef int64_t counts[KEY_CHUNK + 1]
     cdef int64_t *grown
     cdef int64_t i

@@ -1,8 +1,7 @@
 # One index file: hash slots, and chains of entries from the newest to the oldest.
 #
-# Written by one thread through the mapping.  A reader sees a slot only after its entry is
-# complete, and follows a chain only to lower numbers, so that neither a torn nor a malicious
-# file can trap the reader.
+# Written by one thread through the mapping.  A slot is published after its entry is complete, and
+# readers follow a chain only to lower numbers: neither a torn nor a malicious file can trap them.
 #
 # Source: store/index/IndexFile.java, store/index/IndexHeader.java
 
@@ -145,7 +144,7 @@ cdef inline char *index_slot(Index *index, int32_t key_hash) noexcept nogil:
 
 
 cdef int64_t index_open_again(Index *index) noexcept nogil:
-    """A descriptor of a set's file, closed or kept by the caller."""
+    """Open a set's file; the caller closes or keeps the descriptor."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
     cdef int64_t fd
@@ -204,10 +203,9 @@ cdef int64_t index_select(
     Index *index, int32_t key_hash, int64_t max_num, int64_t begin, int64_t end,
     Offsets *found,
 ) noexcept nogil:
-    """selectPhyOffset: append the matching offsets of the chain, newest first.
+    """selectPhyOffset: append a chain's matching offsets, newest first, up to ``max_num`` in all.
 
-    Stops once ``found`` has ``max_num``.  Returns 0, or E_CORRUPT for a chain that does not
-    descend to older entries.
+    Called by IndexFile of the Python API.  0, or E_CORRUPT if the chain does not descend.
     """
     cdef char entry[INDEX_ENTRY_BYTES]
     cdef char slot[INDEX_SLOT_BYTES]
@@ -254,10 +252,10 @@ cdef int64_t index_select(
 cdef int64_t index_collect(
     Index *index, int32_t key_hash, Offsets *found,
 ) noexcept nogil:
-    """Append the offsets of all entries with that hash, newest first.
+    """Append the offsets of all entries with a key hash, newest first.
 
-    Returns 0, or E_CORRUPT for an invalid chain: one with an entry of another slot, or one
-    that is not older than the entry before it in the chain.
+    Called by queries of a store: read/query.pxi.  0, or E_CORRUPT if an entry of the chain is of
+    another slot, or not older than its predecessor in the chain.
     """
     cdef char entry[INDEX_ENTRY_BYTES]
     cdef char slot[INDEX_SLOT_BYTES]

@@ -16,7 +16,7 @@ cdef bint index_name_good(const char *name) noexcept nogil:
 cdef int64_t index_set_open_directory(
     IndexSet *indexes, DIR **directory, Failure *failure,
 ) noexcept nogil:
-    """The descriptor of ``index/`` and a stream over it; -ENOENT if it does not exist."""
+    """Open ``index/``: descriptor and stream; -ENOENT if it does not exist."""
     cdef int64_t fd = sys_open_directory(indexes.root, "index")
     if fd < 0:
         return fd if fd == -ENOENT else fail(
@@ -29,10 +29,9 @@ cdef int64_t index_set_open_directory(
 
 
 cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nogil:
-    """Infer the numbers of slots and entries from the files, without changing them.
+    """Infer the numbers of slots and entries from the files.
 
-    If they are configured, refuse a set whose sound files all have other sizes: a broker with
-    the configured sizes would misread them.
+    Refuse configured numbers if all sound files have other sizes: a broker would misread them.
     """
     cdef IndexSizes choices[SIZE_CHOICES]
     cdef stat_t status
@@ -101,9 +100,9 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
 
 
 cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
-    """List ``index/`` again: open new files, drop those that are gone.
+    """List ``index/`` again: open new files, drop removed ones.
 
-    Files of another length: read-only mode ignores them; a writer extends a short one, to be
+    Of files with another length, read-only mode ignores all; a writer extends a short one, to be
     checked, and sets a longer one aside.
     """
     cdef char path[FAILURE_PATH_BYTES + NAME_ROOM]
@@ -165,7 +164,7 @@ cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
 
 
 cdef void index_set_drop_gone(IndexSet *indexes, int directory) noexcept nogil:
-    """Drop files that are gone or were replaced.  Under the lock."""
+    """Drop removed and replaced files.  Under the lock."""
     cdef stat_t status
     cdef Index *index
     cdef char header[INDEX_HEADER_BYTES]
@@ -191,7 +190,7 @@ cdef void index_set_drop_gone(IndexSet *indexes, int directory) noexcept nogil:
 
 
 cdef bint index_name_left(const char *name) noexcept nogil:
-    """Whether the name is of an unfinished replacement."""
+    """Whether the name is an unfinished replacement's."""
     return strlen(name) > INDEX_NAME_DIGITS \
         and strcmp(name + INDEX_NAME_DIGITS, INDEX_REBUILT) == 0
 
@@ -199,8 +198,8 @@ cdef bint index_name_left(const char *name) noexcept nogil:
 cdef int64_t index_set_aside(IndexSet *indexes, const char *name) noexcept nogil:
     """Move an unusable file to rmqstore-quarantine/index.
 
-    A broker loads every file whose name is a number.  If the quarantine is on another file system,
-    the file, or a link, which may be relative, is renamed in place to a name that brokers ignore.
+    A link (it may be relative), or a file with the quarantine on another file system, is renamed
+    in place instead: brokers load only files whose name is a number.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef char to[FAILURE_PATH_BYTES]
@@ -261,7 +260,7 @@ cdef bint index_set_has_file(IndexSet *indexes, const Index *index) noexcept nog
 
 
 cdef void index_set_remove(IndexSet *indexes, const char *name) noexcept nogil:
-    """Remove the file of that name from the set, if present."""
+    """Remove the named file from the set, if present."""
     cdef int64_t i
     cdef int64_t kept = 0
     lock_take(&indexes.lock)

@@ -77,9 +77,9 @@ cdef int64_t index_set_enter(IndexSet *indexes, Index *index) noexcept nogil:
 
 
 cdef void index_set_close_unused(IndexSet *indexes, const Index *but) noexcept nogil:
-    """"r": close the descriptors of files held by the set alone if there are too many.
+    """"r": if too many are open, close descriptors of files held by the set alone, except ``but``.
 
-    The file ``but`` keeps its own.  Under the lock, so that nobody can take a hold.
+    Under the lock, so that nobody can take a hold.
     """
     cdef Index *index
     cdef int64_t i
@@ -127,7 +127,7 @@ cdef Index *index_set_hold(IndexSet *indexes, int64_t newest) noexcept nogil:
 
 
 cdef void index_name_for(const char *last, int64_t now, char *into) noexcept nogil:
-    """yyyyMMddHHmmssSSS in local time, but always greater than the last name."""
+    """Name of a new file: yyyyMMddHHmmssSSS, local time, but always greater than the last name."""
     cdef tm when
     cdef char digits[96]                     # for any year that C can represent
     local_time(now, &when)
@@ -140,7 +140,7 @@ cdef void index_name_for(const char *last, int64_t now, char *into) noexcept nog
 
 
 cdef void index_name_after(const char *name, char *into) noexcept nogil:
-    """The name plus one; ``into`` may be ``name`` itself."""
+    """Increment a name; ``into`` may be ``name`` itself."""
     cdef int64_t i = INDEX_NAME_DIGITS - 1
     if into != name:
         memcpy(into, name, INDEX_NAME_DIGITS + 1)
@@ -193,8 +193,8 @@ cdef int64_t index_set_flush(
 ) noexcept nogil:
     """Force index files to the disk, all or only full ones; the number of syncs.
 
-    ``flushed_log``: the durable end of the log.  A full file that points beyond it waits: the
-    checkpoint's time would cover records that a power cut may take.
+    A full file that points beyond ``flushed_log``, the log's durable end, waits: the checkpoint's
+    time would cover records that a power cut may take.
     """
     cdef Index *index
     cdef int64_t rc

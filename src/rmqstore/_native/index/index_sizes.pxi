@@ -1,7 +1,7 @@
-# Inference of the numbers of slots and entries of index files that are not configured.
+# Inference of an index file's numbers of slots and entries, if they are not configured.
 #
-# A length alone does not determine them (40 + 4 s + 20 e), and any single file may be damaged: each
-# file votes, and the sizes that fit the chains of most files win.
+# A length does not determine them (40 + 4 s + 20 e), and files may be damaged: each file votes, and
+# the numbers that fit the chains of most files win.
 
 cdef enum:
     SIZE_CHOICES = 64
@@ -11,7 +11,7 @@ cdef struct IndexSizes:
     int64_t slot_num
     int64_t entry_num
     int64_t files                # with this length
-    int64_t sound                # of those, files whose chains fit these numbers
+    int64_t sound                # files among them whose chains fit these numbers
 
 
 cdef int64_t index_infer_slots(int64_t size) noexcept nogil:
@@ -70,10 +70,7 @@ cdef bint index_entry_fits(
 
 
 cdef int64_t index_find_slots(int fd, int64_t size) noexcept nogil:
-    """Slots of a file whose ratio is not 4: where the header's offsets match the entries'.
-
-    0 if none match.
-    """
+    """Slots of a file without 4 entries a slot, by an entry with the header's offset; 0: none."""
     cdef char header[INDEX_HEADER_BYTES]
     cdef char following[8]
     cdef char *buffer
@@ -163,10 +160,9 @@ cdef void index_ask_file(
 cdef bint index_vote_length(
     int fd, int64_t size, const IndexSizes *configured, IndexSizes *choices, int64_t *count,
 ) noexcept nogil:
-    """Count the vote of a file with the configured slots, or without keys, and another length.
+    """Count the vote of a whole file whose length is not the configured one.
 
-    Its chains fit the configuration and it is whole: the configuration is wrong.
-    False for any other file.
+    It has the configured slots, which its chains fit, or no keys.  False for any other file.
     """
     cdef char header[INDEX_HEADER_BYTES]
     cdef int64_t keys, likely
@@ -192,7 +188,7 @@ cdef bint index_vote_length(
 cdef int64_t index_choose_sizes(
     const IndexSizes *choices, int64_t count, int64_t *slot_num, int64_t *entry_num,
 ) noexcept nogil:
-    """Choose the sizes of most files with sound chains, else the most common length; 0 if none."""
+    """Choose the sizes of most files with sound chains, else the most common length; 0: none."""
     cdef const IndexSizes *best = NULL
     cdef int64_t i
     for i in range(count):

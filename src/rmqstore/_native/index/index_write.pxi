@@ -1,14 +1,14 @@
 # Creation of an index file and entry of keys.
 #
-# A new file gets zeros ahead of its entries, and in a block of slots before its first one is
-# used: see files/zero_ahead.pxi.
+# Zeros are written ahead of a new file's entries, and to a block of slots before its first use:
+# files/zero_ahead.pxi.
 #
 # Source: store/index/IndexFile.java putKey
 
 cdef int64_t index_begin_zeroing(Index *index) noexcept nogil:
     """Let index_put write zeros ahead in a new file: 0 or E_NO_MEMORY.
 
-    Not in the block with the header, nor in the one with the first entries.
+    Except in the blocks of the header and of the first entries.
     """
     cdef int64_t whole = index_entry_at(index, 0) // ZERO_BLOCK
     index.blocks = <char *>calloc(<size_t>(whole + 1), 1)
@@ -27,7 +27,7 @@ cdef void index_end_zeroing(Index *index) noexcept nogil:
 
 
 cdef bint index_zero(Index *index, int64_t start, int64_t stop) noexcept nogil:
-    """Write zeros to a range; False if the file cannot be opened for that."""
+    """Write zeros to a range; False if the file cannot be opened."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef int fd = index.file.fd
     if fd < 0:
@@ -42,10 +42,10 @@ cdef bint index_zero(Index *index, int64_t start, int64_t stop) noexcept nogil:
 
 
 cdef void index_zero_block(Index *index, char *slot) noexcept nogil:
-    """Write zeros to the block of a slot, the first used in it.
+    """Write zeros to a slot's block before its first use.
 
-    The store makes the fault one for writing, which maps the whole block: pages read
-    first would each be mapped once more.
+    Then store to it: a write fault maps the whole block, after a read fault each page would fault
+    once more.
     """
     cdef int64_t block = (slot - index.file.base) // ZERO_BLOCK
     index.blocks[block] = 1

@@ -13,7 +13,7 @@ cdef struct Keyless:
 
 
 cdef int64_t keyless_until(Keyless *keyless, int64_t start) noexcept nogil:
-    """The log offset up to which the log is known to be keyless from ``start`` on."""
+    """Log offset up to which the log is known to be keyless from ``start`` on."""
     cdef int64_t until = start
     cdef int64_t i
     lock_take(&keyless.lock)

@@ -1,7 +1,7 @@
 # The checkpoint page: RocketMQ's three times, and our watermark further back.
 #
-# The watermark names a log offset up to which log, queues and index were durable, with a digest of
-# the queues at that point.  It is a hint: recovery trusts it only as far as the bytes agree.
+# Watermark: a log offset below which log, queues and index were durable, and a digest of the queues
+# at that offset.  A hint: recovery checks it against the files.
 #
 # Source: store/StoreCheckpoint.java
 
@@ -9,7 +9,7 @@ cdef enum:
     WATERMARK_MAGIC = 0x524D5157     # "RMQW"
     WATERMARK_VERSION = 1
     WATERMARK_CRC = 88
-    TIMES_AHEAD_MS = 86400000        # later times are not those of a checkpoint
+    TIMES_AHEAD_MS = 86400000        # a time later than this is not a checkpoint's
 
 cdef struct Watermark:
     bint valid
@@ -76,7 +76,7 @@ cdef bint checkpoint_is_sound(const char *page) noexcept nogil:
 
 
 cdef void index_take_hint(IndexSet *indexes, const Checkpoint *checkpoint) noexcept nogil:
-    """Take the index file sizes of the checkpoint as a hint, if the files do not show theirs."""
+    """Use the index file sizes of the checkpoint as a hint if the files do not show theirs."""
     if not indexes.sizes_set and checkpoint.mark.valid and checkpoint.mark.slot_num > 0 \
             and checkpoint.mark.entry_num > 1:
         indexes.hint.slot_num = checkpoint.mark.slot_num
@@ -112,9 +112,9 @@ cdef enum:
 cdef int64_t checkpoint_write(
     Store *store, int64_t dispatched, int64_t last_record, int64_t logics, int state,
 ) noexcept nogil:
-    """Write times and watermark for the log offset ``dispatched`` and sync them.
+    """Write and sync times and watermark for the log offset ``dispatched``.
 
-    REQUIRES: everything below is durable; ``last_record`` is the last record there.
+    REQUIRES: everything below it is durable; ``last_record`` is the last record below it.
     """
     cdef char page[CHECKPOINT_BYTES]
     cdef char *mark = page + WATERMARK_AT
@@ -155,7 +155,7 @@ cdef int64_t checkpoint_write(
         put_i64(mark + 16, dispatched)
         put_i64(mark + 24, queues)
         put_i64(mark + 32, <int64_t>digest)
-        # Without an index, the next opening enters the keys that this one did not.
+        # Without an index now, the next opening enters the missing keys.
         put_i64(mark + 40, index_set_end(&store.indexes) if store.indexes.enabled else -1)
         put_i64(mark + 48, index_set_entries(&store.indexes))
         put_i64(mark + 56, logics)
@@ -200,14 +200,14 @@ cdef int64_t index_set_entries(IndexSet *indexes) noexcept nogil:
 
 
 cdef bint index_is_vouched(IndexSet *indexes, const Watermark *mark) noexcept nogil:
-    """Whether the index files are those left by a clean close, none missing."""
+    """Whether the index files are complete and as a clean close left them."""
     return mark.valid and mark.clean and not indexes.repaired \
         and mark.index_end == index_set_end(indexes) \
         and mark.index_entries == index_set_entries(indexes)
 
 
 cdef int32_t queue_fronts(Store *store) noexcept nogil:
-    """A digest of the queues that have files, and of each one's first byte; not 0."""
+    """Digest of the queues with files, and of the first byte of each; not 0."""
     cdef Queue *queue = first_queue(&store.table)
     cdef uint64_t total = 0
     cdef uint64_t hash

@@ -41,7 +41,7 @@ cdef inline int64_t log_room(Store *store, int64_t size, char **at) noexcept nog
 
 
 cdef int64_t log_make_room(Store *store, int64_t size, char **at) noexcept nogil:
-    """log_room, after rolling and reserving where needed; without the GIL."""
+    """log_room, after a roll and a reservation if needed; without the GIL."""
     cdef int64_t rc = log_room(store, size, at)
     if rc < 0 and not store.settings.log_only and disk_check(store) < 0:
         return E_DISK_USE
@@ -72,8 +72,7 @@ cdef int64_t log_reserve(Store *store, int64_t stop) noexcept nogil:
 cdef int64_t queue_make_room(Store *store, Queue *queue, int64_t stop) noexcept nogil:
     """Create files and blocks for the units below ``stop``: 0 or E_STALLED.  Under the put lock.
 
-    No message is acknowledged without space in its queue.  Other failures are left to dispatch,
-    which reports them.
+    No message is acknowledged without space for its unit.  Dispatch reports all other failures.
     """
     cdef char *at = NULL
     cdef int64_t unit = queue.next_offset
@@ -93,7 +92,7 @@ cdef int64_t queue_make_room(Store *store, Queue *queue, int64_t stop) noexcept 
 cdef inline int64_t queue_room(
     Store *store, Queue *queue, int64_t stop, int64_t how,
 ) noexcept nogil:
-    """queue_make_room where there is none yet; E_BUSY with APPEND_AT_ONCE."""
+    """queue_make_room unless there is room already; E_BUSY with APPEND_AT_ONCE."""
     if likely(stop <= queue.room):
         return 0
     if how & APPEND_AT_ONCE and not store.settings.log_only:
@@ -151,10 +150,7 @@ cdef int64_t log_roll(Store *store) noexcept nogil:
 cdef inline int64_t log_written(
     Store *store, MappedFile *file, int64_t offset, int64_t size,
 ) noexcept nogil:
-    """Check that bytes just written at a log offset are in the file: 0, else fail the store.
-
-    Called before they are published, under the put lock.
-    """
+    """Check before publication that the bytes written are in the file; else fail the store."""
     if likely(mapped_file_lost(file, offset - file.start, offset - file.start + size) == 0):
         return 0
     store_set_failed(store, E_LOST, set_directory(&store.log, 0), "")
@@ -162,10 +158,10 @@ cdef inline int64_t log_written(
 
 
 cdef int64_t log_make_file(Store *store, int64_t start, MappedFile **made) noexcept nogil:
-    """Create an unnamed log file of durable length.
+    """Create an unnamed log file and sync its length; a failed sync is final.
 
-    Otherwise a directory sync for another file could make the name durable without the length: an
-    empty file in the middle of the log.  As with any failed sync, a failure here is final.
+    Otherwise a directory sync for another file could make the name durable before the length,
+    leaving an empty file in the middle of the log.
     """
     cdef int64_t rc = file_set_make(&store.log, start, made)
     if rc < 0:
@@ -180,7 +176,7 @@ cdef int64_t log_make_file(Store *store, int64_t start, MappedFile **made) noexc
 
 
 cdef int64_t log_next_file(Store *store, int64_t start, MappedFile **file) noexcept nogil:
-    """Hold the file that begins at ``start`` for the writer: existing, prepared, or new."""
+    """Hold the file at ``start`` for the writer: existing, prepared, or new."""
     cdef MappedFile *made = NULL
     cdef int64_t rc = file_set_hold_open(&store.log, start, file)
     if rc != E_NOT_FOUND:
@@ -234,9 +230,9 @@ cdef inline int64_t append_room(
 cdef inline int64_t append_together(
     Store *store, const Append *append, int64_t first, int64_t count, int64_t now,
 ) noexcept nogil:
-    """Append messages that become visible together: their bytes, or the reason for none.
+    """Append messages that become visible together: bytes, or a status.  Under the put lock.
 
-    Under the put lock.  A queue offset is used up only by a record that is in the log.
+    Queue offsets are consumed only once the records are in the log.
     """
     cdef Encoded *messages = &append.messages[first]
     cdef Encoded *message = messages
@@ -288,10 +284,9 @@ cdef inline int64_t append_together(
 cdef inline int64_t log_append(
     Store *store, const Append *append, int64_t *status,
 ) noexcept nogil:
-    """Append messages to their queues in order, over as many files as needed.
+    """Append messages in order, over as many files as needed; the number appended.
 
-    Returns the number of messages in the log; if less than all, ``status`` has the reason: with
-    APPEND_AT_ONCE E_BUSY instead of waiting.
+    If that is not all of them, ``status`` is the reason; APPEND_AT_ONCE: E_BUSY, never a wait.
     """
     cdef int64_t together = append.count if append.how & APPEND_WHOLE else 1
     cdef int64_t now, wrote

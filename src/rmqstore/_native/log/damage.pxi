@@ -1,4 +1,4 @@
-# Damage that an opening found in the log, and its repair.
+# Damage found in the log on opening, and its repair.
 #
 
 cdef enum:
@@ -21,7 +21,7 @@ cdef struct Damage:
     bint tail                    # no good record follows
     bint repaired
     bint unnamed                 # "r": no units cover it
-    char saved[QUARANTINE_NAME_BYTES]    # in rmqstore-quarantine/; empty: nothing to save
+    char saved[QUARANTINE_NAME_BYTES]    # in rmqstore-quarantine/; empty: none
 
 
 # Request for an opening, its findings and its repairs.
@@ -51,15 +51,15 @@ cdef struct Recovery:
     bint idle                    # clean exit, confirmed: nothing was repaired
     int64_t end                  # of the log
     int64_t lost_from            # a closed store's log ends there, although ``lost_by`` names more
-    int64_t lost_until           # up to here; 0: nothing is lost
+    int64_t lost_until           # end of the loss; 0: none
     char lost_by[FAILURE_PATH_BYTES]
     bint lacking                 # queues lack files or units of the watermark's digest
-    FileSlot *left_out           # empty files of the log behind a short or missing one
+    FileSlot *left_out           # empty log files after a short or missing one
     int64_t left_out_count
 
 
 cdef bint never_synced(const Recovery *recovery, int64_t offset) noexcept nogil:
-    """Whether a power cut took the bytes there: recovery replaces them with a filler."""
+    """Whether a power cut took the bytes at ``offset``: recovery replaces them with a filler."""
     cdef int64_t i
     for i in range(recovery.damage_count):
         if recovery.damages[i].kind == DAMAGE_LOST \
@@ -71,7 +71,7 @@ cdef bint never_synced(const Recovery *recovery, int64_t offset) noexcept nogil:
 cdef int64_t behind_damage(
     const Recovery *recovery, int64_t at, int64_t *clear,
 ) noexcept nogil:
-    """The end of the damaged range with ``at``, or ``at``; none begins below ``clear``."""
+    """End of the damaged range with ``at``, or ``at``; none begins below ``clear``."""
     cdef const Damage *damage
     cdef int64_t i = 0
     if at < clear[0]:
@@ -100,7 +100,7 @@ cdef bint has_unnamed_damage(const Recovery *recovery, int64_t start, int64_t st
 
 
 cdef bint is_reported_damage(const Recovery *recovery, int64_t offset) noexcept nogil:
-    """Whether the damage there was reported by the opening, or is repaired by a recovery."""
+    """Whether damage at ``offset`` was reported on opening, or is repaired by a recovery."""
     cdef const Damage *damage
     cdef int64_t i
     for i in range(recovery.damage_count):
@@ -111,10 +111,9 @@ cdef bint is_reported_damage(const Recovery *recovery, int64_t offset) noexcept 
 
 
 cdef bint unit_names_damage(const Recovery *recovery, const Unit *unit) noexcept nogil:
-    """Whether a unit of a read-only store names damage that a read of it must report.
+    """"r": whether a unit points into damage that its read must report.
 
-    Damage that a recovery would refuse; it cuts a torn tail, and fills the losses of a power cut,
-    silently.
+    Only damage that a recovery refuses: torn tails and power-cut losses it mends silently.
     """
     cdef const Damage *damage
     cdef int64_t i

@@ -1,5 +1,5 @@
-# Disk use: above a watermark the store takes no more messages, so that those it has can still get
-# into their queues, and other users of the disk go on.
+# Disk use: above a watermark puts are refused, which leaves room for the units of messages already
+# stored and for other users of the disk.
 #
 # Source: store/DefaultMessageStore.java CleanCommitLogService isSpaceFull;
 #         common/UtilAll.java getDiskPartitionSpaceUsedPercent
@@ -36,10 +36,7 @@ cdef bint disk_use_is_too_much(const Store *store, int64_t percent, int64_t room
 
 
 cdef int64_t log_disk_use(Store *store, int64_t *room) noexcept nogil:
-    """Used percent of the log's file system; of several directories, the least used one.
-
-    Notes which of several are too full for a new file.
-    """
+    """Used percent of the log's file system, the least of several; marks the too full ones."""
     cdef int64_t place, percent, there
     cdef int64_t least = atomic_get(&store.disk.pretended_log) - 1
     room[0] = 0
@@ -61,8 +58,8 @@ cdef int64_t log_disk_use(Store *store, int64_t *room) noexcept nogil:
 cdef int64_t disk_check(Store *store) noexcept nogil:
     """Check the disks of log and queues: 0, or E_DISK_USE while messages are refused.
 
-    The queues' disk counts only with a configured watermark: without room for their units no
-    message is taken in any case.
+    The queues' disk only against a configured watermark: a put without room for its unit fails
+    anyway.
     """
     cdef int64_t room = 0
     cdef int64_t percent = log_disk_use(store, &room)

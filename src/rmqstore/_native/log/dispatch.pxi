@@ -1,7 +1,7 @@
 # Reput: each new record of the log gets its consume queue unit and its index entries.
 #
-# Records are taken in batches: units are written one by one; keys are hashed, their slots
-# prefetched, then entered together.  The position is published last.
+# In batches: units are written one by one; keys are hashed, their slots prefetched, then all are
+# entered.  The dispatched position is published last.
 #
 # Source: store/DefaultMessageStore.java ReputMessageService, CommitLogDispatcherBuildConsumeQueue,
 #         CommitLogDispatcherBuildIndex; store/index/IndexService.java buildIndex
@@ -12,7 +12,7 @@ cdef enum:
     WANTED_YIELDS = 1000
 
     REQUEST_UNIT = 1                # the record has a unit in a queue
-    REQUEST_KEYS = 2                # index its keys, if it has any
+    REQUEST_KEYS = 2                # index its keys, if any
     REQUEST_ROLLBACK = 4            # neither, but roll a full index file as 4.9.3 does
     REQUEST_SKIPPED = 8             # an invalid topic name or queue id
 
@@ -30,9 +30,9 @@ cdef enum:
 
 
 cdef int64_t dispatch_until(Store *store, int64_t limit) noexcept nogil:
-    """Dispatch the records below the log offset ``limit``: 0, or the status that stopped it.
+    """Dispatch the records below the log offset ``limit``: 0 or a status.
 
-    If the index has no space, the queues still get their units, once.
+    While the index has no space, units are still written, each once.
     """
     cdef int64_t rc = dispatch_range(
         store, atomic_get(&store.dispatch.dispatched), limit, DISPATCH_ALL)
@@ -209,7 +209,7 @@ cdef inline int64_t dispatch_record(
     Store *store, MappedFile *file, const char *data, const Record *record,
     DispatchRequest *request,
 ) noexcept nogil:
-    """Write the unit of one record, and note its keys."""
+    """Write a record's unit, and note its keys."""
     cdef Queue *queue
     cdef int64_t rc, code
     cdef int64_t wanted = dispatch_request(&store.table, &store.settings, data, record, request)
@@ -243,7 +243,7 @@ cdef inline int64_t dispatch_record(
 
 
 cdef inline const char *dispatch_refused(Store *store) noexcept nogil:
-    """Path of the file or directory that dispatch could not write last."""
+    """Path of the last file or directory that dispatch could not write."""
     cdef const char *path = b"consumequeue"
     cdef Queue *queue = load_queue(&store.dispatch.refused)
     if store.dispatch.index_stalled:
@@ -278,7 +278,7 @@ cdef inline int64_t dispatch_tags_code(
     const Settings *settings, const Topic *topic, const StoreProperties *properties,
     int64_t store_timestamp,
 ) noexcept nogil:
-    """The hash of the tags; in the schedule topic the delivery time."""
+    """Hash of the tags; in the schedule topic the delivery time."""
     cdef int64_t level
     if unlikely(topic.schedule) and properties.delay.value_length > 0:
         level = parse_decimal(properties.delay.value, properties.delay.value_length)
@@ -292,7 +292,7 @@ cdef inline int64_t dispatch_tags_code(
 cdef inline int32_t next_key_hash(
     const char *data, const Record *record, const DispatchRequest *request, int64_t *at,
 ) noexcept nogil:
-    """The hash of the unique key, then of each of KEYS, then KEYLESS; ``at`` begins as -1."""
+    """Hash of the unique key, then of each of KEYS, then KEYLESS; ``at`` begins as -1."""
     cdef const char *word
     cdef int64_t length
     cdef int32_t start
@@ -317,7 +317,7 @@ cdef inline void dispatch_note_keys(
     Store *store, const char *data, const Record *record, const DispatchRequest *request,
     int64_t with_keys,
 ) noexcept nogil:
-    """Hash the keys of a record and prefetch their slots; note a record without any."""
+    """Hash a record's keys and prefetch their slots; note a record without keys."""
     cdef int64_t at = -1
     cdef bint begins = True
     cdef int32_t key_hash = next_key_hash(data, record, request, &at) if with_keys else KEYLESS
@@ -348,7 +348,7 @@ cdef inline void note_key(
 
 
 cdef int64_t dispatch_keys(Store *store) noexcept nogil:
-    """Enter the noted keys; skip records below the last file's end, which has them."""
+    """Enter the pending keys, but not of records below the last index file's end."""
     cdef Pending *pending = store.dispatch.pending
     cdef PendingKey *key
     cdef int64_t rc = 0

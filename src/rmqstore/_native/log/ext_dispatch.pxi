@@ -5,10 +5,10 @@
 cdef int64_t dispatch_ext_code(
     Store *store, Queue *queue, const char *data, const Record *record, int64_t code,
 ) noexcept nogil:
-    """Tags code for a record's unit: the address of its ext unit, written now.
+    """Write a record's ext unit; its address, to be stored as the unit's tags code.
 
-    ``code`` itself where that cannot be written, as in 4.9.3; where the unit is there already; and
-    in a recovery, which asks for it when it knows that it writes the unit.
+    ``code`` itself if the ext unit cannot be written (as in 4.9.3), if the unit exists already,
+    or during recovery, which writes ext units itself: ext_recovered_code.
     """
     cdef ExtUnit unit
     cdef const char *bitmap = NULL

@@ -1,12 +1,12 @@
-# Ext units while queues are completed from the log: trusted, or written anew.
+# Ext units while queues are completed from the log: kept or rewritten.
 #
-# A unit keeps its address if the ext unit there is its record's: same tags code and store time.  So
-# no address can come to name the ext unit of another message.
+# A unit keeps its address only if the ext unit at that address has its record's tags code and store
+# time, so that no address ever names another message's ext unit.
 #
 # Source: store/ConsumeQueue.java recover, truncateDirtyLogicFiles
 
 cdef int64_t stored_at(Store *store, int64_t physical_offset) noexcept nogil:
-    """Store time of the record there, which is not checked; or a status."""
+    """Store time of the unchecked record at an offset, or a status."""
     cdef char head[RECORD_BORN_HOST + HOST_V6_BYTES + 8]
     cdef int64_t rc = file_set_peek(&store.log, physical_offset, sizeof(head), head)
     cdef int64_t at = RECORD_BORN_HOST + HOST_V4_BYTES
@@ -21,9 +21,9 @@ cdef bint ext_unit_is_of(
     QueueExt *ext, Queue *queue, int64_t offset, int64_t code, int64_t store_timestamp,
     ExtUnit *unit,
 ) noexcept nogil:
-    """Whether the ext unit at ``offset`` is of a record with that tags code and store time.
+    """Whether the ext unit at ``offset`` has that store time and tags code.
 
-    A delayed message's delivery time depends on the delay levels when it was stored.
+    Not the code of a delayed message: its due time depends on the delay levels at its put.
     """
     cdef MappedFile *near = NULL
     cdef int64_t rc = ext_unit_at(ext, &near, offset, unit)
@@ -35,7 +35,7 @@ cdef bint ext_unit_is_of(
 cdef bint ext_follows(Queue *queue, QueueExt *ext, int64_t offset) noexcept nogil:
     """Whether a unit at ``offset`` directly follows the last one, or begins the next file.
 
-    4.9.3 goes from unit to unit, so the only gap allowed is at the end of a file.
+    4.9.3 steps from unit to unit: a gap is allowed only at the end of a file.
     """
     cdef int64_t at = atomic_peek(&ext.files.wrote)
     cdef int64_t used = at % ext.files.file_size
@@ -51,10 +51,9 @@ cdef bint ext_follows(Queue *queue, QueueExt *ext, int64_t offset) noexcept nogi
 cdef bint ext_mend_bitmap(
     Queue *queue, QueueExt *ext, int64_t offset, const ExtUnit *unit,
 ) noexcept nogil:
-    """Set all bits of a bit map that is zero in a sector of its own; False if that fails.
+    """Set all bits of each zero sector of a bit map, after the unit's first; False on failure.
 
-    A power cut may have taken that sector and left the unit's head.  A set bit only makes a
-    broker look at the message itself.
+    A power cut may lose just that sector.  A set bit only makes a broker evaluate the message.
     """
     cdef int64_t base = offset - offset % ext.files.file_size
     cdef int64_t stop = offset - base + unit.size
@@ -76,10 +75,7 @@ cdef bint ext_mend_bitmap(
 cdef bint ext_address_stays(
     Store *store, Queue *queue, int64_t queue_offset, const Unit *there, int64_t code,
 ) noexcept nogil:
-    """Whether a unit keeps its address; the ext units then end behind that one.
-
-    ``code`` is the tags code of its record.
-    """
+    """Whether a unit keeps its address (``code``: its record's); then the ext units end there."""
     cdef ExtUnit unit
     cdef QueueExt *ext
     cdef int64_t offset = ext_offset(there.tags_code)
@@ -98,7 +94,7 @@ cdef bint ext_address_stays(
 
 
 cdef void ext_keep(Queue *queue, const Unit *unit) noexcept nogil:
-    """Write no other ext unit in place of one whose unit is kept in any case."""
+    """Keep the ext unit of a unit that is kept: none is written over it."""
     cdef ExtUnit there
     cdef MappedFile *near = NULL
     cdef QueueExt *ext
@@ -116,7 +112,7 @@ cdef int64_t ext_bitmap_there(
     Store *store, Queue *queue, QueueExt *ext, int64_t queue_offset, const Unit *unit,
     int64_t store_timestamp, const char **bitmap,
 ) noexcept nogil:
-    """Bytes of a record's bit map, where it cannot stay; -1: none."""
+    """Bytes of the bit map in a record's old ext unit, copied; -1: none."""
     cdef ExtUnit there
     cdef Unit old
     cdef char *grown
@@ -145,9 +141,9 @@ cdef int64_t ext_bitmap_there(
 cdef int64_t ext_recovered_code(
     Store *store, Queue *queue, int64_t queue_offset, const Unit *unit,
 ) noexcept nogil:
-    """Tags code for a unit that is written anew: an address, or the record's own.
+    """Tags code for a rewritten unit: an ext address, or the record's own code.
 
-    An existing ext unit, where only the queue's page was lost, stays.
+    Reuses an existing ext unit if only the queue's page was lost.
     """
     cdef char mark[2]
     cdef ExtUnit there
@@ -156,7 +152,7 @@ cdef int64_t ext_recovered_code(
     cdef QueueExt *ext
     cdef int64_t field, at, address
     if queue_offset < atomic_peek(&queue.max_offset):
-        return unit.tags_code                # behind newer ones, but addresses ascend
+        return unit.tags_code                # an address would not ascend
     ext = queue_ext_of(queue)
     if ext == NULL or queue_ext_begin(queue, ext, atomic_peek(&queue.max_offset)) < 0 \
             or log_record(store, unit.physical_offset, unit.size, &found, &field) <= 0:

@@ -32,13 +32,13 @@ cdef struct Figures:
     atomic_i64 get_missed
     atomic_i64 get_transferred   # messages
     atomic_i64 get_most_ns
-    atomic_i64 behind_most       # the most bytes that dispatch found itself behind
+    atomic_i64 behind_most       # largest backlog of dispatch, bytes
     atomic_i64 sampled           # samples taken; the newest is at (sampled - 1) % RATE_SAMPLES
     RateSample[RATE_SAMPLES] samples  # written by one thread, read beside it
 
 
 cdef inline void count_put(Figures *figures, int64_t records, int64_t size) noexcept nogil:
-    """Count records that are in the log.  Under the put lock: nobody else writes these."""
+    """Count records in the log.  Under the put lock: the only writer."""
     atomic_set(&figures.put_records, atomic_peek(&figures.put_records) + records)
     atomic_set(&figures.put_bytes, atomic_peek(&figures.put_bytes) + size)
 
@@ -87,7 +87,7 @@ cdef void sample_rates(Figures *figures) noexcept nogil:
 cdef bint rate_samples(
     const Figures *figures, int64_t seconds, RateSample *first, RateSample *last,
 ) noexcept nogil:
-    """The newest sample and the one ``seconds`` samples before; False if there are too few."""
+    """Newest sample, and the sample ``seconds`` before it; False if there are too few."""
     cdef int64_t count
     for _ in range(8):                       # again if the oldest was overwritten meanwhile
         count = atomic_get(&figures.sampled)

@@ -1,7 +1,6 @@
-# Bit map of an ext unit: the subscriptions with an expression that match the message.
+# Bit map of an ext unit: the expression subscriptions that match the message.
 #
-# A clear bit means that the expression was not true; a consumer that subscribed later has to
-# evaluate the message itself.
+# A clear bit means no match; consumers that subscribed later must evaluate the message.
 #
 # Source: broker/filter/CommitLogDispatcherCalcBitMap.java, filter/util/BitsArray.java
 
@@ -13,9 +12,9 @@ cdef extern from *:
 cdef int64_t filter_bitmap(
     Store *store, Topic *topic, const char *properties, int64_t length, const char **bitmap,
 ) noexcept nogil:
-    """Bytes of a message's bit map; 0 without expression subscriptions of its topic.
+    """Bytes of a message's bit map, valid until the next call; 0: no expression subscriptions.
 
-    Valid until the next call, which only the dispatch thread may make.
+    REQUIRES: called by the dispatch thread.
     """
     cdef BitmapFilters *filters = load_filters(&topic.bitmap_filters)
     cdef BitmapFilter *filter

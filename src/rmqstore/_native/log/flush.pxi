@@ -1,5 +1,5 @@
-# The two flush activities: the commit log, periodically or for callers that wait for the disk
-# (group commit), and the consume queues with the checkpoint.
+# The two flush activities: commit log, periodic or for waiting callers (group commit); consume
+# queues and checkpoint.
 #
 # A failed sync is final: a retry may succeed although the bytes are not on the disk.
 #
@@ -37,7 +37,7 @@ cdef int64_t flush_log_now(Store *store) noexcept nogil:
 
 
 cdef int64_t log_newest(Store *store, int64_t *store_timestamp) noexcept nogil:
-    """The wrote position, and the store time of the record that ends there."""
+    """Wrote position, and store time of the record that ends at it."""
     cdef int64_t wrote
     lock_take(&store.writer.put_lock)
     wrote = atomic_peek(&store.log.wrote)
@@ -80,9 +80,9 @@ cdef int64_t wait_durable(Store *store, int64_t stop, int64_t until_ns) noexcept
 
 
 cdef int64_t wait_visible(Store *store, int64_t stop, int64_t until_ns) noexcept nogil:
-    """Wait until everything below ``stop`` is dispatched: 0, E_TIMEOUT or what failed the store.
+    """Wait until everything below ``stop`` is dispatched: 0, E_TIMEOUT or the store's failure.
 
-    While dispatch waits for disk space, allow it a few more tries.
+    At most STALLED_NS while dispatch waits for disk space.
     """
     if atomic_get(&store.dispatch.dispatched) >= stop:
         return 0
@@ -108,14 +108,14 @@ cdef bint dispatch_is_stalled(Store *store) noexcept nogil:
 
 # Selection of the queues to force to the disk.
 cdef enum:
-    FLUSH_DUE                    # those with enough dirty pages
-    FLUSH_ALL                    # all of them
+    FLUSH_DUE                    # queues with enough dirty pages
+    FLUSH_ALL
 
 
 cdef int64_t flush_queues_now(Store *store, int which) noexcept nogil:
-    """Force queues to the disk; FLUSH_ALL also the index, and then writes the checkpoint.
+    """Force queues and index to the disk; FLUSH_ALL: the log before them, the checkpoint after.
 
-    Checkpoint and watermark never claim more than is on the disk by then.
+    The checkpoint never claims more than is on the disk.
     """
     cdef int64_t rc = 0
     cdef int64_t dispatched, last_record, timestamp
@@ -151,7 +151,7 @@ cdef int64_t flush_queues_now(Store *store, int which) noexcept nogil:
 
 
 cdef int64_t flush_indexed_log(Store *store) noexcept nogil:
-    """Force the log as far as the index has come, so that the index is never ahead of it."""
+    """Force the log up to the index's end: the index on the disk is never ahead of the log."""
     if index_set_end(&store.indexes) < atomic_get(&store.log.flushed):
         return 0
     return flush_log_now(store)
@@ -160,7 +160,7 @@ cdef int64_t flush_indexed_log(Store *store) noexcept nogil:
 cdef int64_t dispatched_position(
     Store *store, int64_t *dispatched, int64_t *timestamp,
 ) noexcept nogil:
-    """The last dispatched record, the offset after it, and its store time."""
+    """Last dispatched record, the offset after it, and its store time."""
     cdef int64_t last_record
     dispatch_lock_take(store)
     last_record = store.dispatch.last_record
@@ -201,7 +201,7 @@ cdef void *flush_queue_run(void *argument) noexcept nogil:
         calls = atomic_get_strict(&store.flush.queue_worker.calls)
         now = monotonic_ns()
         sample_rates(&store.figures)
-        guard_install()                      # in front again, in case another was installed
+        guard_install()                      # first again, if another was installed
         disk_check(store)
         thorough = now - store.flush.thorough_queue_at >= store.settings.flush_thorough_queue
         thorough = thorough and last_thorough != atomic_get(&store.dispatch.dispatched)

@@ -9,10 +9,7 @@ cdef enum:
 
 
 cdef int64_t reader_files() noexcept nogil:
-    """Limit on open descriptors of a read-only store, for the log and the index each.
-
-    A quarter of the process's limit.
-    """
+    """Descriptors a read-only store keeps for log and index each: a quarter of the rlimit."""
     cdef rlimit_t limit
     if getrlimit(RLIMIT_NOFILE, &limit) != 0:
         return 64
@@ -20,7 +17,7 @@ cdef int64_t reader_files() noexcept nogil:
 
 
 cdef Store *store_new(int root, const Settings *settings, bint writable) noexcept nogil:
-    """NULL without memory; takes over ``root``."""
+    """Allocate a store, which takes over ``root``; NULL: no memory."""
     cdef Store *store = <Store *>calloc(1, sizeof(Store))
     if store == NULL:
         return NULL

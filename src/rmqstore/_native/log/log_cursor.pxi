@@ -1,10 +1,8 @@
-# A walk along the commit log, one checked record after the other, in place in the mapping or copied
-# piece by piece.
+# Walk of the commit log, record by checked record, in place in the mapping or copied in chunks.
 #
-# A reader's walk may look at records in place.  A good record is given to the caller as it is:
-# another process may cut or rewrite the file at any time, so the caller uses the record, asks
-# cursor_changed, and if so discards the result and asks for the record again.  Bytes that are no
-# good record in place are read again as a copy, which decides.
+# In place, in a reader, another process may cut or rewrite the file at any time: the caller uses a
+# record, then asks cursor_changed; if True, it discards its result and takes the record again, now
+# a copy.  Bytes rejected in place are read again as a copy, which decides.
 #
 # Source: store/CommitLog.java recoverNormally
 
@@ -25,7 +23,7 @@ cdef struct Cursor:
     bint in_place                # "r": look at records in place on a long walk
     bint doubted                 # the slice is a copy of bytes rejected in place
     int64_t chunk                # bytes per read if files are not mapped
-    char *buffer                 # for such reads, reused
+    char *buffer                 # of these reads, reused
     int64_t room
     int64_t walked               # end of the last read
     int64_t ahead                # log offset up to which the kernel was asked to read
@@ -129,10 +127,7 @@ cdef int64_t cursor_read(Cursor *cursor, FileSet *log, int64_t length) noexcept 
 cdef void cursor_ask_ahead(
     Cursor *cursor, const MappedFile *file, int64_t stop, int64_t end,
 ) noexcept nogil:
-    """Have the kernel read ahead of a walk after ``stop``, unless that is near its ``end``.
-
-    It does so while the bytes before are examined, without a thread of ours.
-    """
+    """Have the kernel read ahead of a sequential walk, from ``stop`` up to ``end``."""
     cdef int64_t wanted = min(min(stop + AHEAD_BYTES, end), file.start + file.size)
     cdef bint goes_on = cursor.walked - CURSOR_CHUNK <= cursor.at <= cursor.walked
     cursor.walked = stop
@@ -145,9 +140,10 @@ cdef void cursor_ask_ahead(
 
 
 cdef int64_t cursor_at_gap(Cursor *cursor, int64_t rc) noexcept nogil:
-    """Without a file at ``cursor.at``: go on to the next one, 1; 0 at the end of the log.
+    """Skip to the next file: 1; 0 at the end of the log.
 
-    Files removed by retention or missing are reported with ``report_removed``.
+    E_CORRUPT at a cut file; with ``report_removed``, E_REMOVED or E_CORRUPT for a file that
+    retention removed or that is missing.
     """
     cdef int64_t next_start = file_set_next_start(&cursor.store.log, cursor.at)
     if cursor.report_removed and (rc == E_REMOVED or cursor.at < log_first(cursor.store)):
@@ -162,9 +158,9 @@ cdef int64_t cursor_at_gap(Cursor *cursor, int64_t rc) noexcept nogil:
 
 
 cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noexcept nogil:
-    """The size of the next record; ``cursor.at`` advances past it.
+    """Size of the next record; ``cursor.at`` moves past it.
 
-    0 at ``stop`` or where no file follows; E_CORRUPT with ``field`` and ``at`` on it.
+    0 at ``stop`` or the end of the log; E_CORRUPT sets ``field`` and leaves ``at`` on the record.
     """
     cdef int64_t left, room, rc
     cdef int64_t file_size = cursor.store.log.file_size
@@ -227,9 +223,9 @@ cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noex
 
 
 cdef bint cursor_is_good(Cursor *cursor, const Record *record, const char *data) noexcept nogil:
-    """Whether a record parsed in place is good; a copy of it then is, too.
+    """Whether a record parsed in place is good.
 
-    A record that ends with a zero may be cut inside its last page.
+    Not if it ends with a zero, which a cut inside its last page shows as well.
     """
     cdef int64_t at = data - cursor.slice.file.view.bytes
     return data[record.size - 1] != 0 \
@@ -248,17 +244,14 @@ cdef bint cursor_changed(Cursor *cursor, const Record *record, const char *data)
     elif not cursor.doubted or log_bytes(
             cursor.store, cursor.at - record.size, RECORD_HEAD_BYTES, head) != RECORD_HEAD_BYTES \
             or head_is_of(head, record):
-        return False                         # also if the file is gone: the copy shows that
+        return False                         # also if the file is gone
     cursor.at -= record.size
     cursor_load(cursor, 8, WALK_COPIED)      # after a failure, the next call tries again
     return True
 
 
 cdef inline int64_t cursor_lost(Cursor *cursor, int64_t size) noexcept nogil:
-    """E_LOST if bytes of a record of ``size`` bytes just examined are gone.
-
-    Without a size, if any byte after its beginning is.
-    """
+    """E_LOST if any of the ``size`` bytes just examined are lost; size 0: to the file's end."""
     cdef MappedFile *file = cursor.slice.file
     if file == NULL:
         return 0
@@ -267,10 +260,7 @@ cdef inline int64_t cursor_lost(Cursor *cursor, int64_t size) noexcept nogil:
 
 
 cdef int64_t cursor_resync(Cursor *cursor) noexcept nogil:
-    """After E_CORRUPT: go to the next good record before ``stop``.
-
-    Returns the bytes skipped, 0 if there is none, -errno.
-    """
+    """After E_CORRUPT, go to the next good record before ``stop``: bytes skipped, 0 or -errno."""
     cdef int64_t start = cursor.at
     cdef int64_t at, rc, length, size
     cdef int64_t file_size = cursor.store.log.file_size
@@ -321,7 +311,7 @@ cdef int64_t cursor_straddler(Cursor *cursor, int64_t length) noexcept nogil:
 
 
 cdef int64_t log_used(Store *store, int64_t start) noexcept nogil:
-    """Log offset after the last nonzero byte from ``start`` on; ``start`` if none."""
+    """Log offset after the last nonzero byte from ``start`` on; ``start``: none."""
     cdef MappedFile *file = NULL
     cdef int64_t used = start
     cdef int64_t at = start

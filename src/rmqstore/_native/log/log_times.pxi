@@ -1,25 +1,23 @@
-# Store times of the log's files: the files for a range of times, and whether times ascend.
+# Store times of the log's files: which files a range of times needs, and whether times ascend.
 #
-# Store times ascend along the log, unless a clock was set.  A file skipped for them must not have
-# a record stored in the range:
+# Store times ascend along the log, unless a clock was set.  A skipped file must not have a record
+# stored in the range:
 #
-# - In a log of up to TIMES_WALKED bytes the times of a file are known: the heads of its records are
-#   walked once, and remembered while the store is open.
-# - In a longer one a file is bounded by the first records of its neighbours and its own, with
-#   CLOCK_STEP_MS of margin.  Where a file begins before the one in front of it a clock leapt, and
-#   nothing is skipped.
+# - In a log of up to TIMES_WALKED bytes the heads of all records are walked once, and each file's
+#   times cached while the store is open.
+# - In a longer log a file is bounded by its own first record and its neighbours', with a margin of
+#   CLOCK_STEP_MS.  If a file begins earlier than its predecessor, a clock leapt: none is skipped.
 #
-# How far the clock went back, over all records, is the margin of a search for a time.
-#
+# The margin of a search for a time is the most that a record is older than one before it.
 # Appends of a store open for writing are never older than its records.
 
 cdef enum:
-    CLOCK_STEP_MS = 3600000      # the margin: the greatest clock step that first records allow for
+    CLOCK_STEP_MS = 3600000      # the margin: the greatest clock step tolerated
     TIMES_WALKED = 1 << 30
 
 
 cdef int64_t times_find(const LogTimes *times, int64_t start) noexcept nogil:
-    """The index of the first entry at or after ``start``.  Under the lock."""
+    """Index of the first entry at or after ``start``.  Under the lock."""
     cdef int64_t low = 0
     cdef int64_t high = times.count
     cdef int64_t middle
@@ -33,10 +31,7 @@ cdef int64_t times_find(const LogTimes *times, int64_t start) noexcept nogil:
 
 
 cdef FileTimes *times_entry(Store *store, int64_t start) noexcept nogil:
-    """Entry of the file at ``start``, new with its first record's time; NULL: no memory.
-
-    Under the lock.
-    """
+    """Entry of the file at ``start``, created if new; NULL: no memory.  Under the lock."""
     cdef LogTimes *times = &store.times
     cdef FileTimes *grown
     cdef FileTimes *entry
@@ -65,7 +60,7 @@ cdef FileTimes *times_entry(Store *store, int64_t start) noexcept nogil:
 
 
 cdef void times_forget(LogTimes *times, int64_t first) noexcept nogil:
-    """Drop entries of files that were removed.  Under the lock."""
+    """Drop entries of removed files.  Under the lock."""
     cdef int64_t gone = times_find(times, first)
     if gone:
         times.count -= gone
@@ -73,10 +68,7 @@ cdef void times_forget(LogTimes *times, int64_t first) noexcept nogil:
 
 
 cdef void times_walk(Store *store, FileTimes *entry, int64_t stop) noexcept nogil:
-    """Extend an entry to the file's records below ``stop``.  Under the lock.
-
-    Damage is skipped: it has no record stored in a range.
-    """
+    """Extend an entry to the file's records below ``stop``, without damage.  Under the lock."""
     cdef Cursor cursor
     cdef Record record
     cdef const char *data
@@ -112,10 +104,7 @@ cdef bint log_is_walked(Store *store, int64_t head) noexcept nogil:
 
 
 cdef FileTimes *times_of(Store *store, int64_t index, int64_t head) noexcept nogil:
-    """Up-to-date entry of a file of the log; NULL: none.  Under the lock.
-
-    Valid until the next call.
-    """
+    """Current entry of a log file, valid until the next call; NULL: none.  Under the lock."""
     cdef int64_t start = file_set_start_of(&store.log, index) if index >= 0 else E_NOT_FOUND
     cdef FileTimes *entry
     if start < 0 or start >= head:
@@ -144,10 +133,7 @@ cdef int64_t margin_above(int64_t time, int64_t margin) noexcept nogil:
 cdef void times_bounds(
     Store *store, int64_t index, int64_t head, int64_t *oldest, int64_t *newest,
 ) noexcept nogil:
-    """Bounds of the store times of a file's records, by the rules above.
-
-    Under the lock.
-    """
+    """Bounds of the store times of a file's records, by the rules above.  Under the lock."""
     cdef FileTimes *entry = times_of(store, index, head)
     cdef int64_t time, before, after
     oldest[0] = INT64_LEAST
@@ -174,9 +160,9 @@ cdef void times_bounds(
 
 
 cdef int64_t files_back(Store *store, int64_t head, int64_t *leapt) noexcept nogil:
-    """How many ms records below ``head`` may be older than ones before them: INT64_MOST, any.
+    """Most ms by which a record below ``head`` is older than an earlier record.  Under the lock.
 
-    ``leapt``: in or after which file that is so.  Under the lock.
+    INT64_MOST: unbounded.  ``leapt``: start of the file in or after which the clock went back.
     """
     cdef FileTimes *entry
     cdef int64_t i, begins, ends
@@ -207,10 +193,7 @@ cdef int64_t files_back(Store *store, int64_t head, int64_t *leapt) noexcept nog
 
 
 cdef int64_t times_back(Store *store, int64_t stop) noexcept nogil:
-    """How many ms a record of the log below ``stop`` may be older than one before it.
-
-    0: store times ascend; INT64_MOST: nothing is known.
-    """
+    """Most ms that a record below ``stop`` is older than an earlier one; INT64_MOST: unknown."""
     cdef LogTimes *times = &store.times
     cdef int64_t first = log_first(store)
     cdef int64_t back = INT64_MOST

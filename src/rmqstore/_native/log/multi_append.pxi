@@ -1,5 +1,5 @@
-# Further queues of a put message: under the put lock their next offsets are written into its
-# properties; they are used up once the record is in the log.
+# Further queues of a put message: their next offsets are written into its properties under the put
+# lock, and consumed once the record is in the log.
 #
 # Source: store/MultiDispatch.java wrapMultiDispatch, updateMultiQueueOffset;
 #         store/DefaultMessageStore.java isLmqConsumeQueueNumExceeded
@@ -44,7 +44,7 @@ cdef int64_t multi_new(
         queue = NULL
         topic = topic_find(table, entry.name, entry.length)
         if topic == NULL:
-            # Refused here already, so that names that never get a queue take no memory.
+            # Refused early: names without a queue would take memory.
             if name_is_light(entry.name, entry.length) \
                     and atomic_get(&table.light_queues) >= store.settings.max_light_queues:
                 return E_LIGHT_LIMIT
@@ -71,9 +71,9 @@ cdef int64_t multi_within_limit(Store *store, const Multi *multi) noexcept nogil
 
 
 cdef int64_t multi_complete(Store *store, Encoded *message) noexcept nogil:
-    """Write the next offsets into the properties, which have room: 0, or the refusal.
+    """Write the next offsets into the properties and set the sizes: 0, or the refusal.
 
-    Under the put lock.  Sizes are known only now; repeating it is harmless.
+    Under the put lock.  Idempotent.
     """
     cdef Multi *multi = <Multi *>message.multi
     cdef char *begin = <char *>message.properties
@@ -107,7 +107,7 @@ cdef void queue_count_light(TopicTable *table, Queue *queue) noexcept nogil:
 
 
 cdef void multi_appended(Store *store, const Multi *multi) noexcept nogil:
-    """Use up the offsets of a record that is in the log.  Under the put lock."""
+    """Consume the offsets of a record that is in the log.  Under the put lock."""
     cdef int64_t i
     for i in range(multi.count):
         multi.queues[i].next_offset = multi.offsets[i] + 1

@@ -1,16 +1,16 @@
 # Units of a record in its further queues.
 #
-# As in 4.9.3 the first record that names an offset of such a queue keeps it.  A broker forgets the
-# next offsets of light queues: after a restart they begin at 0.  It puts the unit of offset 0 at
-# the queue's end, wherever that is, and skips the following ones until they are past it.  So none
-# of them restarts the queue, as a record of the queue itself may.
+# As in 4.9.3 the first record that names an offset keeps it.  A broker forgets the next offsets of
+# light queues: after a restart they begin at 0.  The unit of offset 0 then goes to the queue's end,
+# and the following ones are skipped until they pass it: unlike a record of the queue itself, none
+# of them restarts the queue.
 #
 # Source: store/ConsumeQueue.java multiDispatchLmqQueue, putMessagePositionInfo
 
 cdef int64_t multi_find_queue(
     TopicTable *table, const Record *record, const MultiName *entry, Queue **found,
 ) noexcept nogil:
-    """A queue that a record names; NULL if its topic was deleted.  E_NOT_FOUND: no valid name."""
+    """Find a queue named by a record; NULL: its topic was deleted; E_NOT_FOUND: invalid name."""
     cdef Topic *topic
     cdef int32_t queue_id = multi_queue_id(entry, record.queue_id)
     found[0] = NULL
@@ -47,7 +47,7 @@ cdef inline int64_t light_place(
 ) noexcept nogil:
     """multi_place in a light queue.
 
-    The queue's first record is below that of a first unit behind it whose file is missing.
+    A record before the first unit's is the queue's first: its own file is missing.
     """
     cdef int64_t end = atomic_peek(&queue.max_offset)
     if queue_offset > 0 or end == 0 \
@@ -101,9 +101,9 @@ cdef int64_t multi_dispatch(
     Store *store, const Record *record, const StoreProperties *properties, int64_t code,
     Queue **refused,
 ) noexcept nogil:
-    """Write the units of a record in its further queues: 0, or the status, with ``refused``.
+    """Write a record's units in its further queues: 0, or a status and the queue ``refused``.
 
-    An invalid name or offset is skipped, and counted.
+    Invalid names and offsets are skipped and counted.
     """
     cdef MultiNames names
     cdef MultiName entry

@@ -1,9 +1,9 @@
 # Ownership: two locks, a table of this process, and whether the locked names still exist.
 #
-# A broker locks the first byte of `lock`, and so does an owner here.  But after a removal of that
-# file another can be created and locked.  The second lock is on the directory itself, which cannot
-# be created under another name.  Where a file system has no locks on directories, the table keeps
-# two stores of one process apart, and an owner without `lock` or directory takes nothing more.
+# First the first byte of `lock`, as a broker does; but that file can be removed, recreated and
+# locked again.  So second the directory itself.  On file systems without locks on directories the
+# table keeps two stores of one process apart, and an owner that lost `lock` or its directory
+# accepts no more writes.
 #
 # Source: store/DefaultMessageStore.java start
 
@@ -15,7 +15,7 @@ cdef enum:
 
 
 cdef int64_t store_lock(Store *store, int64_t timeout_ns, Failure *failure) noexcept nogil:
-    """Become the owner; E_LOCKED with another holder in ``failure.actual``."""
+    """Become the owner; E_LOCKED: ``failure.actual`` is the holder."""
     cdef int64_t until = monotonic_ns() + timeout_ns
     cdef int64_t rc
     while True:
@@ -75,9 +75,9 @@ cdef bint claim_root(Store *store) noexcept nogil:
 
 
 cdef int64_t lock_root(Store *store) noexcept nogil:
-    """Lock the directory, where the file system can: 0, E_LOCKED or -errno.
+    """Lock the directory, if the file system can: 0, E_LOCKED or -errno.
 
-    No fork may come between: a child must know the descriptor to close it.
+    No fork may happen between open and note: a child closes only descriptors it knows of.
     """
     cdef int64_t fd = 0
     lock_take(&open_stores_lock)
@@ -93,9 +93,9 @@ cdef int64_t lock_root(Store *store) noexcept nogil:
 
 
 cdef int64_t lock_log(Store *store, Failure *failure) noexcept nogil:
-    """Lock the log's directories, which links may lead several stores to: one writes.
+    """Lock the log's directories: through links, several stores may name the same one.
 
-    Without places, a `commitlog` that is not there yet is locked once it is made.
+    Without places, a missing `commitlog` is locked once it is created.
     """
     cdef Places *places = store.log.places
     cdef int64_t i, parent, rc
@@ -121,12 +121,12 @@ cdef int64_t lock_log(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef int64_t lock_own_log(Store *store) noexcept nogil:
-    """Lock `commitlog`, if it is there: 0 or -errno; as in lock_root, no fork may come between."""
+    """Lock `commitlog` if it exists: 0 or -errno; forks as in lock_root."""
     cdef int64_t fd
     lock_take(&open_stores_lock)
     if store.log_lock < 0:
         fd = sys_open_directory(store.root, "commitlog")
-        if fd >= 0:                          # else opening says what is wrong with it
+        if fd >= 0:                          # else opening reports the reason
             store.log_lock = <int>fd
     lock_give(&open_stores_lock)
     return sys_lock_directory(store.log_lock) if store.log_lock >= 0 else 0
@@ -154,7 +154,7 @@ cdef int64_t lock_file(Store *store) noexcept nogil:
 
 
 cdef int64_t open_lock(Store *store) noexcept nogil:
-    """Open `lock` anew without locking it; as in lock_root, no fork may come between."""
+    """Reopen `lock` without locking it; forks as in lock_root."""
     cdef stat_t status
     cdef int64_t fd
     lock_take(&open_stores_lock)
@@ -216,7 +216,7 @@ cdef void release_locks(Store *store) noexcept nogil:
 
 
 cdef bint lock_is_lost(Store *store) noexcept nogil:
-    """Whether `lock` is not, or no longer, the locked file."""
+    """Whether `lock` no longer names the locked file."""
     cdef stat_t own, named
     if fstat(store.lock, &own) != 0:
         return False
@@ -226,7 +226,7 @@ cdef bint lock_is_lost(Store *store) noexcept nogil:
 
 
 cdef bint root_is_lost(Store *store) noexcept nogil:
-    """Whether the store's path does not, or no longer, lead to its directory."""
+    """Whether the store's path no longer leads to its directory."""
     cdef stat_t named
     cdef int number
     if store.root_path == NULL or not store.claimed:
@@ -238,7 +238,7 @@ cdef bint root_is_lost(Store *store) noexcept nogil:
 
 
 cdef bint log_file_is_lost(Store *store, MappedFile *file) noexcept nogil:
-    """Whether a log file's name does not, or no longer, lead to it."""
+    """Whether a log file's name no longer leads to it."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t own, named
     cdef int number
@@ -252,12 +252,11 @@ cdef bint log_file_is_lost(Store *store, MappedFile *file) noexcept nogil:
 
 
 cdef void check_names(Store *store) noexcept nogil:
-    """Fail the store if its files, its lock or its directory lost their names.
+    """Fail the store if its files, lock or directory lost their names.
 
-    A broker started by mistake deletes files before it takes the lock; writes to a file
-    without a name are lost with the process, and those in a replaced directory are lost to
-    the store's next opener.  Without its lock's name the store is no longer this process's
-    alone.
+    A broker started by mistake deletes files before it takes the lock.  Writes to an unnamed file
+    end with the process, writes in a replaced directory are invisible to the next opener, and
+    without the name of `lock` another process can take the store.
     """
     cdef MappedFile *file
     cdef Index *index

@@ -1,6 +1,6 @@
-# Off the writer's path: allocates blocks in windows, populates pages ahead of the writer, and makes
-# the next file, unnamed until needed, so that no other process can interfere with it.  As its
-# thread waits for no disk, it also checks that the store is still its own.
+# Preparation off the writer's path: blocks in windows, pages ahead of the writer, and the next
+# file, unnamed until needed so that no other process can interfere with it.  The thread also checks
+# the store's names (check_names), as it waits for no disk.
 #
 # Source: store/AllocateMappedFileService.java
 
@@ -69,7 +69,7 @@ cdef void prepare_next(Store *store, int64_t start) noexcept nogil:
     cdef MappedFile *cold = NULL
     lock_take(&store.writer.prepare_lock)
     if store.writer.next_file != NULL and store.writer.next_file.start != start:
-        mapped_file_release(store.writer.next_file)  # the writer made that one itself
+        mapped_file_release(store.writer.next_file)  # the writer made its own
         store.writer.next_file = NULL
     if store.writer.next_file == NULL and file_set_stop(&store.log) == start \
             and log_make_file(store, start, &made) == 0:
@@ -85,10 +85,10 @@ cdef void prepare_next(Store *store, int64_t start) noexcept nogil:
 
 
 cdef void warm_file(Store *store, MappedFile *file) noexcept nogil:
-    """Allocate all blocks and pages of a new file, and lock it in memory if that is allowed.
+    """Allocate all blocks and pages of a new file, and lock it in memory if permitted.
 
-    With SYNC_FLUSH some pages at a time are forced to the disk, so that none is dirty when the
-    file is used.  A failure leaves the rest to the writer, which needs none of this.
+    SYNC_FLUSH: pages are synced in steps, so that none is dirty when the file comes into use.
+    Best effort, except for a failed sync: the writer needs none of this.
     """
     cdef int64_t step = min(file.size, store.settings.warm_pages * PAGE_BYTES)
     cdef int64_t at = 0

@@ -1,14 +1,13 @@
 # Ownership of a queue offset that several records of the log name.
 #
-# Along the log the queue offsets of a queue ascend, until its topic is deleted and made again: then
-# they restart at 0, and a broker leaves the records of the earlier life in the log.  So a record
-# that falls back to 0, or to before the queue's beginning, starts a new life if the queue's next
-# record continues it, and the units of the earlier life go.  On its own it is a damaged record, as
-# is any other that falls back.  Within a life, a unit already in its position stays if it holds.
+# A queue's offsets ascend along the log until its topic is deleted and recreated: they restart at
+# 0, and a broker leaves the earlier life's records in the log.  So a record that falls back to 0,
+# or to before the queue's beginning, starts a new life if the queue's next record continues it, and
+# the earlier life's units go.  Without a continuation it is damaged, like any other record that
+# falls back.  Within a life, a unit already in position stays if it holds.
 #
-# A queue seen for the first time may begin at any offset, as in a log that was compacted. But a
-# first record whose offset is too high for the log below it, and which the next ones contradict,
-# is damaged: it had no life that could end.
+# A queue may begin at any offset, as in a compacted log.  But a first record whose offset is too
+# high for the log below it, and contradicted by the next ones, is damaged: no life to end.
 #
 # Source: 4.9.3 appends such units, store/ConsumeQueue.java putMessagePositionInfo
 
@@ -28,7 +27,7 @@ cdef inline bint gap_is_likely(int64_t missing, int64_t bytes_between) noexcept 
 cdef inline bint first_is_likely(
     Queue *queue, int64_t queue_offset, int64_t physical_offset,
 ) noexcept nogil:
-    """Whether an empty queue can begin there: anywhere, but not far beyond its files."""
+    """Whether an empty queue can begin at that offset: anywhere, but not far beyond its files."""
     return queue.files.count == 0 or gap_is_likely(queue_offset, physical_offset) \
         or queue_offset * UNIT_BYTES < file_set_stop(&queue.files)
 
@@ -36,9 +35,9 @@ cdef inline bint first_is_likely(
 cdef inline bint offset_is_likely(
     Queue *queue, int64_t queue_offset, int64_t physical_offset,
 ) noexcept nogil:
-    """Whether the gap before a record is possible: each missing message took bytes of the log.
+    """Whether the log has room for the messages missing before a record.
 
-    BODYCRC does not cover QUEUEOFFSET, so one flipped bit could fill in millions of units.
+    BODYCRC does not cover QUEUEOFFSET: a flipped bit could fill in millions of units.
     """
     cdef int64_t known = atomic_peek(&queue.max_offset)
     if known == 0:
@@ -50,15 +49,15 @@ cdef inline bint offset_is_likely(
 cdef inline bint recovered_offset_is_likely(
     Queue *queue, int64_t queue_offset, int64_t physical_offset,
 ) noexcept nogil:
-    """As offset_is_likely, also where the newest unit's record names too low an offset.
+    """As offset_is_likely, also after a newest unit whose record's queue offset is too low.
 
-    Then the messages missing before that record seem to be missing after it.
+    The messages missing before that record then count as missing after it.
     """
     return offset_is_likely(queue, queue_offset - queue.life.room, physical_offset)
 
 
 cdef inline void life_keep_room(Queue *queue, int64_t queue_offset, int64_t start) noexcept nogil:
-    """Count the messages missing before a queue's next unit that its offset leaves out."""
+    """Note how many more missing messages fit before a queue's next unit than its offset shows."""
     cdef int64_t room = (start - atomic_peek(&queue.last_end)) // RECORD_FIXED_BYTES
     queue.life.room = max(room - (queue_offset - atomic_peek(&queue.max_offset)), 0)
 
@@ -90,9 +89,9 @@ cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit)
 
 
 cdef void queue_begin_life(Queue *queue) noexcept nogil:
-    """Empty a queue: the unit of ``life.restart`` becomes its first.
+    """Empty a queue; ``life.restart`` becomes its first unit.
 
-    Units of the new life already in its files count once their records are met.
+    Units of the new life already in its files count once the walk meets their records.
     """
     derived_free(queue.making)
     queue.making = NULL
@@ -110,10 +109,10 @@ cdef void queue_begin_life(Queue *queue) noexcept nogil:
 cdef int64_t unit_action(
     Store *store, Queue *queue, int64_t queue_offset, Unit *unit,
 ) noexcept nogil:
-    """Decide about a record's unit: UNIT_..., or a status.
+    """Classify a record's unit: UNIT_..., or a status; UNIT_PRESENT sets ``unit`` from the queue.
 
-    With UNIT_PRESENT ``unit`` is set to the one there.  E_REMOVED: the walk must start at an
-    earlier record.  Without a store the queue has only units of records that were just found good.
+    E_REMOVED: the walk must restart at an earlier record.  ``store`` NULL: all units of the queue
+    are of records just verified.
     """
     cdef Unit there
     cdef int64_t physical_offset = unit.physical_offset
@@ -164,7 +163,7 @@ cdef bint unit_code_stays(
 cdef int64_t unit_holds(
     Store *store, Queue *queue, int64_t queue_offset, const Unit *unit,
 ) noexcept nogil:
-    """1 if a unit's record checks, names its queue offset and follows its predecessor's; 0."""
+    """1 if a unit's record is good, names its queue offset and follows its predecessor's; or 0."""
     cdef Unit before
     cdef Found found
     cdef int64_t rc, field
@@ -192,7 +191,7 @@ cdef int64_t unit_holds(
 
 
 cdef int64_t recovered_unit(Queue *queue, int64_t queue_offset, Unit *unit) noexcept nogil:
-    """Current unit in that position: 0, E_NOT_FOUND, or -errno."""
+    """Read the current unit at a queue offset: 0, E_NOT_FOUND, or -errno."""
     cdef Derived *making = queue.making
     cdef int64_t rc
     if making != NULL and making.start <= queue_offset < making.start + making.count:

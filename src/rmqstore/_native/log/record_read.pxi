@@ -16,10 +16,9 @@ cdef enum:
 cdef int64_t log_record(
     Store *store, int64_t physical_offset, int64_t size_hint, Found *found, int64_t *field,
 ) noexcept nogil:
-    """Read the record at an offset of the log, fully checked.
+    """Read and fully check the record at a log offset: its size, with a slice to release.
 
-    Returns its size and a slice to release; 0 at a blank; E_NOT_FOUND outside the log,
-    E_REMOVED if its file is gone, E_CORRUPT with ``field``.
+    0: a blank; E_NOT_FOUND: outside the log; E_REMOVED: in a removed file; E_CORRUPT: ``field``.
     """
     cdef MappedFile *near = NULL
     cdef int64_t rc = log_record_near(store, &near, physical_offset, size_hint, found, field)
@@ -48,7 +47,7 @@ cdef int64_t log_record_near(
             size_hint = get_i32(mapped)      # the record's own size: how much to copy
             if size_hint > SMALL_RECORD:
                 size_hint = 0
-    if size_hint > LARGE_RECORD:             # a unit's size alone justifies no such allocation
+    if size_hint > LARGE_RECORD:             # too large to allocate on a unit's word alone
         size_hint = 0
     wanted = min(room, max(size_hint, RECORD_GUESS) if store.log.writable or size_hint <= 0
                  else max(size_hint, 8))
@@ -90,9 +89,9 @@ cdef int64_t log_record_near(
 cdef const char *record_mapped(
     Store *store, MappedFile **near, int64_t offset, int64_t *room,
 ) noexcept nogil:
-    """Mapped bytes of a small record at ``offset``, with those after it; else NULL.
+    """Mapped bytes of a small record at ``offset``, ``room`` to the end; else NULL.
 
-    Their use counts only if mapped_record_changed returns False afterwards.
+    The caller discards its results if mapped_record_changed afterwards.
     """
     cdef int64_t size
     cdef const char *data = NULL
@@ -113,9 +112,8 @@ cdef bint mapped_record_changed(
 ) noexcept nogil:
     """Whether a record parsed and used in place may have been replaced since.
 
-    Its head shows it: an owner that writes other records there is past a recovery, and no record
-    written later has the same place, queue offset, checksum and time.  The end is checked first: a
-    cut inside its page shows as a zero there, one before it is lost.
+    A recovery and new records change its head: no later record has the same offsets, checksum and
+    time.  A cut inside its last page shows as a zero last byte, an earlier cut in the guard.
     """
     cdef const Guard *guard = &file.guard
     cdef int64_t at = data - file.base
@@ -135,7 +133,7 @@ cdef inline bint head_is_of(const char *head, const Record *record) noexcept nog
 
 
 cdef int64_t log_first(Store *store) noexcept nogil:
-    """The log's first offset."""
+    """First offset of the log."""
     return file_set_start(&store.log)
 
 
@@ -261,7 +259,7 @@ cdef int64_t queue_record_near(
 
 
 cdef bint unit_is_misplaced(Queue *queue, int64_t queue_offset, const Unit *unit) noexcept nogil:
-    """Whether a unit's neighbours show that it points elsewhere: it is damaged, not the log."""
+    """Whether a unit's neighbours show that the unit is damaged, not the log."""
     cdef Unit other
     memset(&other, 0, sizeof(Unit))
     if queue_offset > 0 and queue_file_unit(queue, queue_offset - 1, &other) == 0 \
@@ -274,9 +272,9 @@ cdef bint unit_is_misplaced(Queue *queue, int64_t queue_offset, const Unit *unit
 
 
 cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcept nogil:
-    """Whether a unit of a read-only store counts: its record checks and names it.
+    """"r": whether a unit's record is good and names the unit's queue offset.
 
-    Not while its tags code is incomplete: tag filters would miss the message.
+    False while the tags code is incomplete: tag filters would miss the message.
     """
     cdef Unit unit
     cdef Unit before
@@ -303,10 +301,9 @@ cdef bint unit_is_good(Store *store, Queue *queue, int64_t queue_offset) noexcep
 cdef int64_t queue_first_kept(
     Store *store, Queue *queue, int64_t low, int64_t stop,
 ) noexcept nogil:
-    """First queue offset in [low, stop) whose record the log still has; ``stop`` if there is none.
+    """First queue offset in [low, stop) whose record the log still has; ``stop``: none.
 
-    Units ascend.  A unit that points below the log, after one whose record is there, is damaged
-    and hides nothing before it.
+    A damaged unit that points below the log does not hide good units before it.
     """
     cdef int64_t start = log_first(store)
     cdef int64_t first = queue_first_at_or_after(queue, start, low, stop)

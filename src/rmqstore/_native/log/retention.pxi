@@ -1,9 +1,9 @@
-# Retention: removal of whole files from the log's front, then of files that pointed only to them.
+# Retention: removal of whole files from the log's front, then of files that point only to them.
 #
-# Each removal of a log file is durable before the next, and all of them before those of queue
-# files: after a crash, or a power cut that undoes unsynced changes, the log has no gap, and a queue
-# lacks no unit of a remaining record.  The files of a queue are removed in order, and synced
-# together: file systems lose unsynced changes of a directory from the last one on.
+# Each removal of a log file is durable before the next, and all before any removal of queue files:
+# after a crash or a power cut the log has no gap, and no remaining record lacks its unit.  Files of
+# a queue are removed in order and synced together: file systems lose unsynced directory changes
+# from the last one backwards.
 #
 # Source: store/DefaultMessageStore.java CleanCommitLogService, CleanConsumeQueueService;
 #         store/CommitLog.java deleteExpiredFile; store/ConsumeQueue.java deleteExpiredFile;
@@ -17,20 +17,19 @@ cdef enum:
 cdef struct LogContent:
     int64_t newest               # store time of its newest record, -1: none
     int64_t records
-    bint whole                   # all of it could be read
+    bint whole                   # no part was unreadable
 
 
-# Files removed by retention beside those of the log.
+# Number of queue and index files removed by retention.
 cdef struct Removed:
     int64_t queue_files
     int64_t index_files
 
 
 cdef int64_t log_removable_until(Store *store) noexcept nogil:
-    """Files of the log that end at or below this offset may be removed.
+    """Log offset at or below which whole files may be removed.
 
-    Never the last one, nor the one with the newest record, nor files that a queue or the index
-    still needs.
+    Keeps the last file, the newest record's, and all that queues or index still need.
     """
     cdef Found found
     cdef int64_t count = file_set_count(&store.log)
@@ -89,7 +88,7 @@ cdef int64_t log_file_content(Store *store, int64_t start, LogContent *content) 
 
 
 cdef int64_t log_file_changed_at(Store *store, int64_t start) noexcept nogil:
-    """Modification time of a log file in ms, by the file system."""
+    """Modification time of a log file, ms."""
     cdef stat_t status
     cdef int64_t fd = set_open_file(
         &store.log, set_place_of(&store.log, start), start, O_RDONLY, &status)
@@ -102,7 +101,7 @@ cdef int64_t log_file_changed_at(Store *store, int64_t start) noexcept nogil:
 cdef int64_t queue_first_from(
     Store *store, Queue *queue, int64_t until, int64_t *stop,
 ) noexcept nogil:
-    """First queue offset whose record begins at or after ``until``; ``stop`` if none."""
+    """First queue offset whose record begins at or after ``until``; ``stop``: none."""
     cdef int64_t low = file_set_start(&queue.files) // UNIT_BYTES
     stop[0] = atomic_get(&queue.max_offset)
     return queue_first_at_or_after(queue, until, min(low, stop[0]), stop[0])
@@ -149,9 +148,9 @@ cdef int64_t retention_failed(Store *store, int64_t status, const char *director
 
 
 cdef int64_t retention_remove_log(Store *store, int64_t until) noexcept nogil:
-    """Remove the files of the log that end at or below ``until``; their number, or a status.
+    """Remove the log files that end at or below ``until``; their number, or a status.
 
-    REQUIRES: ``until`` is no more than log_removable_until; one caller at a time.
+    REQUIRES: ``until`` <= log_removable_until; one caller at a time.
     """
     cdef int64_t start
     cdef int64_t count = 0
@@ -204,16 +203,13 @@ cdef int64_t retention_trim(Store *store, Removed *removed) noexcept nogil:
 
 
 cdef int64_t queue_trim_front(Store *store, Queue *queue) noexcept nogil:
-    """Remove a queue's files with units only below its minimum; their number.
-
-    Never the last one, nor the one with the newest unit.
-    """
+    """Remove a queue's files below its minimum, except the newest unit's; their number."""
     cdef int64_t rc = 0
     cdef int64_t count = 0
     cdef int64_t start, stop
     if file_set_count(&queue.files) < 2:
         return 0
-    lock_take(&store.flush.queues_lock)      # nor is the topic deleted meanwhile
+    lock_take(&store.flush.queues_lock)      # excludes deletion of the topic too
     while rc == 0:
         start = file_set_start(&queue.files)
         stop = min(atomic_get(&queue.min_offset), atomic_get(&queue.max_offset) - 1) * UNIT_BYTES
@@ -235,7 +231,7 @@ cdef int64_t queue_trim_front(Store *store, Queue *queue) noexcept nogil:
 
 
 cdef int64_t queue_ext_trim_front(Store *store, Queue *queue) noexcept nogil:
-    """Remove the ext files to which no unit from the queue's minimum on points; their number."""
+    """Remove ext files that no unit from the queue's minimum on points to; their number."""
     cdef Unit unit
     cdef int64_t rc
     lock_take(&store.flush.queues_lock)
@@ -292,9 +288,9 @@ cdef int64_t index_trim_front(Store *store) noexcept nogil:
 
 
 cdef bint topic_is_unused(Store *store, Topic *topic) noexcept nogil:
-    """Whether nothing names a topic, and its queues have files but no messages any more.
+    """Whether nothing refers to a topic, and its queues have files but no messages left.
 
-    To act on it, the caller holds the locks of puts and of dispatch.
+    Stable only under the put lock and the lock of dispatch.
     """
     cdef Queue *queue = load_queue(&topic.first_queue)
     cdef bint has_files = False

@@ -1,9 +1,8 @@
 # State of an open store, and who may access it.
 #
-# The locks and their order are in base/locks.pxd.
-# Under the lock of dispatch: queues' files, index files, dispatched.
-# The flush threads alone move: the sets' flushed positions.
-# All else is behind a lock, atomic, or constant after opening.
+# Locks and their order: base/locks.pxd.  The lock of dispatch guards queue files, index files and
+# ``dispatched``; only the flush threads move flushed positions; all else has its own lock, is
+# atomic, or is constant after opening.
 #
 # Source: store/DefaultMessageStore.java
 
@@ -23,7 +22,7 @@ cdef enum:
     WAIT_SLICE_NS = 200000000        # how often a wait checks for signals
     VISIBLE_WAIT_NS = 1000000000     # how long a read waits for earlier puts
     REFRESH_AFTER_NS = 100000000     # how long a reader relies on its last listing
-    CLOSE_SLICE_NS = 100000000       # how often a close checks whether dispatch can go on
+    CLOSE_SLICE_NS = 100000000       # how often a close checks whether dispatch continues
     CLOSE_STALLED_NS = 1000000000    # how long it waits for disk space
 
 
@@ -32,7 +31,7 @@ cdef struct Settings:
     int64_t log_file_size
     int64_t queue_file_size
     int64_t ext_file_size
-    int64_t ext_bitmap_bytes     # size of a bit map, as far as known
+    int64_t ext_bitmap_bytes     # size of a bit map, if known
     int64_t slot_num
     int64_t entry_num
     int64_t max_message_size
@@ -51,7 +50,7 @@ cdef struct Settings:
     int64_t compress_above       # body bytes; -1: never
     int64_t warm_pages           # of a file made ahead, per sync
     bint multi_dispatch          # a record put as a whole may name further queues
-    bint light_queues            # light ones too
+    bint light_queues            # including light queues
     bint warm                    # fill the pages of a file made ahead
     bint sync_flush
     bint flush_on_put            # ASYNC_FLUSH: check for dirty bytes after each put
@@ -59,7 +58,7 @@ cdef struct Settings:
     bint index_enabled
     bint check_crc
     bint record_checksum
-    bint log_only                # write only the log, and force nothing to the disk
+    bint log_only                # write only the log, without a sync
     int32_t store_host_length
     char store_host[HOST_V6_BYTES]
 
@@ -82,7 +81,7 @@ cdef struct Pending:
     PendingKey keys[PENDING_ROOM]
 
 
-# Append: position of the next record, and the files ahead of it.
+# Append: the log's last file, and preparation ahead of it.
 cdef struct Writer:
     Lock put_lock
     MappedFile *current          # the log's last file; held
@@ -141,7 +140,7 @@ cdef struct View:
     atomic_i64 refreshed_at
     int64_t refresh_took         # ns of the last search for new queues
     int64_t guarded_at           # monotonic ns of the last check of the SIGBUS handler
-    atomic_i64 log_end           # as far as known
+    atomic_i64 log_end           # last known
     atomic_i64 search_at         # monotonic ns of the next search for it
     Lock derive_lock
     atomic_i64 derived           # the queues have been completed from the log
@@ -165,7 +164,7 @@ cdef struct FileTimes:
     int64_t last
     int64_t oldest
     int64_t newest
-    int64_t back                 # ms that a record is older than one before it, at most
+    int64_t back                 # most ms by which a record is older than an earlier one
 
 
 # Store times of the files queried so far.
@@ -175,7 +174,7 @@ cdef struct LogTimes:
     int64_t count
     int64_t room
     atomic_i64 known_until       # log offset below which ``back`` holds; 0: unknown
-    atomic_i64 back              # ms that a record may be older than one before it
+    atomic_i64 back              # most ms by which a record may be older than an earlier one
     int64_t leapt                # start of a file with or before a leap; -1: none known
 
 
@@ -208,13 +207,13 @@ cdef struct Store:
     uint64_t root_inode
     atomic_i64 clock_shift       # ms of the store's clock ahead of the wall clock
     Settings settings
-    atomic_i64 failed            # first failed sync: nothing is acknowledged any more
+    atomic_i64 failed            # first failed sync: no more acknowledgements
     Failure failure              # of the first background failure
     Lock failure_lock
     # its files
     OpenFiles open_files
-    OpenFiles open_log_files     # "r": those of the log, which keep descriptors
-    OpenFiles open_queue_files   # "r": those of queues with descriptors, beyond the room for views
+    OpenFiles open_log_files     # "r": log files, which keep descriptors
+    OpenFiles open_queue_files   # "r": queue files with descriptors, beyond the room for views
     FileSet log
     TopicTable table
     IndexSet indexes
@@ -320,7 +319,7 @@ cdef void after_fork_in_child() noexcept nogil:
 
 
 cdef void note_open_store(Store *store) noexcept nogil:
-    """Called before the lock is taken; undone by forget_open_store."""
+    """Enter a store, before its lock is taken; undone by forget_open_store."""
     global open_stores
     lock_take(&open_stores_lock)
     store.next_open = open_stores

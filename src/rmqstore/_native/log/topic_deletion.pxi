@@ -1,14 +1,14 @@
-# Topic deletion: ours, noted in rmqstore-deleted.json, or a broker's, which leaves the records in
-# the log without any note.
+# Topic deletion: ours, noted in rmqstore-deleted.json, or a broker's, which leaves records in the
+# log and no note.
 #
 # Source: store/DefaultMessageStore.java cleanUnusedTopic
 
 cdef void infer_deleted_topics(Store *store, int64_t end) noexcept nogil:
-    """Keep topics deleted without a note, as by a broker, from coming back.
+    """Before the log is walked: keep topics deleted without a note from coming back.
 
-    Such a topic has neither an entry in topics.json nor a queue, in a closed store.  After an
-    unclean exit either may be missing on the disk, and the log decides.  Called before the log is
-    walked; until topics_inferred_deleted the same applies to topics first met there.
+    After a clean exit these have neither an entry in topics.json nor a queue; after an unclean one
+    either may just be missing, and the log decides.  Until topics_inferred_deleted the rule also
+    applies to topics first met in the log.
     """
     cdef stat_t status
     cdef Topic *topic = load_topic(&store.table.first)
@@ -26,10 +26,7 @@ cdef void topics_inferred_deleted(Store *store) noexcept nogil:
 
 
 cdef void lower_deletions(Store *store, int64_t end) noexcept nogil:
-    """Exclude records after the log's end from deleted topics.
-
-    The log may have lost records that a deletion note covers: new ones get lower offsets.
-    """
+    """Limit deletions to the log's end: new records reuse the offsets of lost ones."""
     cdef Topic *topic = load_topic(&store.table.first)
     while topic != NULL:
         topic.deleted_before = min(topic.deleted_before, end)
@@ -37,16 +34,16 @@ cdef void lower_deletions(Store *store, int64_t end) noexcept nogil:
 
 
 cdef void queued_forget(Store *store) noexcept nogil:
-    """After a removal of units: no record is known to be in a queue any more."""
+    """After a removal of units: forget which records are in a queue."""
     lock_take(&store.view.queued_lock)
     store.view.queued_first = -1
     lock_give(&store.view.queued_lock)
 
 
 cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
-    """Empty a topic's queues and unlink their files, while neither put nor dispatch runs.
+    """Empty a topic's queues and unlink their files; the log's end, or a status.
 
-    Records in the log by then are not dispatched any more.  Returns its end.
+    Locks out put and dispatch; records below that end are never dispatched again.
     """
     cdef Queue *queue
     cdef int64_t rc = 0
@@ -68,7 +65,7 @@ cdef int64_t topic_delete(Store *store, Topic *topic) noexcept nogil:
 
 
 cdef int64_t remove_topic_directories(Store *store, Topic *topic) noexcept nogil:
-    """Remove the topic's empty directories, that of its ext units as well."""
+    """Remove the topic's empty directories, including its ext units' directory."""
     cdef int64_t ext = remove_ext_directory(store, topic)
     cdef int64_t rc = remove_topic_directory(store, topic)
     return rc if rc < 0 else ext

@@ -1,9 +1,8 @@
-# Completion of queues from the log: the unit of each record at exactly its queue offset.
+# Completion of queues from the log: each record's unit at exactly its queue offset.
 #
-# The contents of a queue's files beyond its floor may never have been synced: any page or sector
-# may be zeros.  A unit there counts once its own record is met in the log; missing ones are written
-# again, or blank if no record names the offset.  Read-only mode does the same in memory, so that it
-# sees the result of a recovery.
+# Beyond a queue's floor its files may never have been synced: any page or sector may be zeros.  A
+# unit there counts once the walk meets its record; missing units are rewritten, or blank if no
+# record names the offset.  Read-only mode does the same in memory: it sees a recovery's result.
 #
 # Source: store/ConsumeQueue.java putMessagePositionInfo, correctMinOffset
 
@@ -14,10 +13,10 @@ cdef enum:
 cdef int64_t queue_floor(
     Store *store, Queue *queue, int64_t limit, int64_t *last_end,
 ) noexcept nogil:
-    """The queue offset after the leading units that need no second check; -errno.
+    """Queue offset after the leading units that need no second check, or -errno.
 
-    Each begins at or after the end of its predecessor's record, and ends at or below ``limit``,
-    a log offset.  Blank units count up to the last other one, or all without another.
+    Their records follow one another without overlap and end at or below the log offset ``limit``.
+    Leading blank units count, later ones if another unit follows.
     """
     cdef Slice units
     cdef Unit unit
@@ -25,7 +24,7 @@ cdef int64_t queue_floor(
     cdef int64_t floor = at
     cdef int64_t low = queue.topic.deleted_before
     cdef int64_t rc, i
-    cdef bint blank = True                   # only blank ones so far
+    cdef bint blank = True                   # only blank units so far
     cdef bint good = True
     last_end[0] = 0
     while True:
@@ -62,10 +61,9 @@ cdef int64_t queue_floor(
 cdef int64_t recover_unit(
     Store *store, Queue *queue, int64_t queue_offset, Unit *unit, int64_t *skipped,
 ) noexcept nogil:
-    """Process the unit of a queue's next record: the number missing or wrong, or a status.
+    """Process the unit of a queue's next record: the number of units mended, or a status.
 
-    E_REMOVED: the walk must start at an earlier record.  Without a store the queue has only units
-    of records that were just found good.
+    E_REMOVED and ``store`` NULL: as for unit_action.
     """
     cdef int64_t more
     cdef int64_t rc = life_drop_restart(queue, queue_offset, unit)
@@ -84,10 +82,10 @@ cdef int64_t recover_unit(
 
 
 cdef bint life_takes_files(Store *store, Queue *queue) noexcept nogil:
-    """Whether to drop the queue's files as ``life.restart`` becomes its first record.
+    """Whether to drop the queue's files when ``life.restart`` becomes its first record.
 
-    An opening waits for the queue's end, except with files after an offset that a damaged record
-    named: all the files before them would have to be created.
+    Opening leaves that to the end of the walk, except for files at a damaged record's too high
+    offset: all files between would have to be created.
     """
     if store != NULL and queue.life.start != queue.life.restart.physical_offset:
         return queue.files.count and queue.life.first * UNIT_BYTES < queue.files.slots[0].start
@@ -97,12 +95,11 @@ cdef bint life_takes_files(Store *store, Queue *queue) noexcept nogil:
 cdef int64_t life_drop_restart(
     Queue *queue, int64_t queue_offset, const Unit *unit,
 ) noexcept nogil:
-    """Treat the record kept as ``restart`` as damaged if the files contradict it.
+    """Drop a ``restart`` record that the queue's files contradict: 0, or a status.
 
-    If a life has one message, and the next record names the same offset, the log alone cannot
-    show whether a new life began.  The files can: the first message's unit is in its position, and
-    so is that of the record after it.  A recovery that began a new life would have replaced the
-    first.  0, or a status.
+    If a life has one message and the next record names the same offset, the log alone cannot show
+    whether a new life began.  The files can: units of the first message and of the record after
+    next are in position, and a new life would have replaced the first.
     """
     cdef Unit there
     cdef int64_t rc
@@ -120,7 +117,7 @@ cdef int64_t life_drop_restart(
 cdef int64_t recover_unit_at(
     Store *store, Queue *queue, int64_t at, Unit *unit, int64_t *skipped,
 ) noexcept nogil:
-    """Put a unit in its position if it belongs there: 1 if missing or wrong, 0, or a status."""
+    """Place a unit if it belongs at ``at``: 1 if it was missing or wrong, 0, or a status."""
     cdef int64_t goes = unit_action(store, queue, at, unit)
     cdef int64_t rc
     skipped[0] += goes == UNIT_TOO_FAR
@@ -146,7 +143,7 @@ cdef int64_t recover_unit_at(
 
 
 cdef int64_t count_recovered(Store *store, Queue *queue, int64_t rc) noexcept nogil:
-    """Count the units that a recovery wrote to a queue; ``rc`` is their number, or a status."""
+    """Count ``rc`` units written to a queue by a recovery; a negative ``rc`` is returned."""
     if rc > 0:
         store.recovery.units_written += rc
         if not queue.completed:
@@ -171,7 +168,7 @@ cdef int64_t recover_record(
 
 
 cdef bint unit_names_gap(Store *store, const Unit *unit) noexcept nogil:
-    """Whether a unit names a record of a file missing between two others."""
+    """Whether a unit's record is in a file missing between two others."""
     return unit.size > 0 and file_set_gap(
         &store.log, unit.physical_offset, unit.physical_offset + 1) >= 0
 
@@ -179,10 +176,7 @@ cdef bint unit_names_gap(Store *store, const Unit *unit) noexcept nogil:
 cdef int64_t unit_stays(
     Store *store, Queue *queue, int64_t queue_offset, const Unit *unit,
 ) noexcept nogil:
-    """1 if a unit stays that the walk has not met: it holds, or names what a reader lacks.
-
-    Reading that one reports the damage or the missing file.
-    """
+    """1 if a unit not met by the walk stays: it holds, or its read must report damage or a gap."""
     cdef int64_t rc = unit_holds(store, queue, queue_offset, unit)
     if rc == 0 and not queue.files.writable:
         rc = unit_names_damage(&store.recovery, unit) or unit_names_gap(store, unit)
@@ -192,10 +186,10 @@ cdef int64_t unit_stays(
 cdef int64_t recover_units_before(
     Store *store, Queue *queue, int64_t queue_offset, const Unit *following,
 ) noexcept nogil:
-    """Fill every position between the queue's end, or its beginning, and ``queue_offset``.
+    """Fill all positions between the queue's end, or its beginning, and ``queue_offset``.
 
-    ``following``: the unit there.  A reader's units of messages that a missing file of the log may
-    have had name that file, so that a read of them reports it; else they are blank.
+    With blank units; a reader's units point into a missing log file before ``following``, if there
+    is one, so that a read reports it.
     """
     cdef Unit unit
     cdef int64_t lost = E_NOT_FOUND
@@ -211,7 +205,7 @@ cdef int64_t recover_units_before(
         atomic_set(&queue.min_offset, queue_offset)
         atomic_set(&queue.files.flushed, at * UNIT_BYTES)
     elif queue.files.count and queue_offset < queue.files.slots[0].start // UNIT_BYTES:
-        # Files before the first one: the nearest first, so that there is never a gap.
+        # Files before the first: nearest first, so that there is never a gap.
         stop = queue.files.slots[0].start // UNIT_BYTES
         at = stop
         while queue.files.writable and at > queue_offset:
@@ -268,7 +262,7 @@ cdef int64_t recover_write(
 cdef int64_t derived_set(
     Queue *queue, int64_t queue_offset, const Unit *unit, int64_t goes,
 ) noexcept nogil:
-    """Keep a unit in memory: the first one missing in the files, and all after it."""
+    """Keep a unit in memory, from the first one missing in the files on."""
     cdef Derived *making = queue.making
     cdef int64_t rc
     if making == NULL:
@@ -277,7 +271,7 @@ cdef int64_t derived_set(
         making = <Derived *>calloc(1, sizeof(Derived))
         if making == NULL:
             return E_NO_MEMORY
-        making.start = queue_offset          # without files there is nothing before it
+        making.start = queue_offset          # without files, the first unit
         if queue.files.count or atomic_peek(&queue.max_offset) > 0:
             making.start = min(queue_offset, max(queue.floor, atomic_peek(&queue.max_offset)))
         queue.making = making
@@ -354,11 +348,10 @@ cdef int64_t derived_begin_earlier(
 
 
 cdef int64_t recover_tail(Store *store, Queue *queue, int64_t end) noexcept nogil:
-    """After the walk: keep units after the queue's end that belong to it nevertheless.
+    """After the walk, keep good units beyond the queue's end.
 
-    Those are of multi-dispatch, from records of other queues, and a reader's of lost records.
-    Returns the queue offset behind the mark of an offset that was given, 0 if there is no mark, or
-    a status.
+    They are of multi-dispatch (records of other queues), or a reader's of lost records.  Returns
+    the queue offset after an OFFSET_GIVEN mark, 0 without a mark, or a status.
     """
     cdef Unit unit
     cdef int64_t at = atomic_peek(&queue.max_offset)
@@ -396,7 +389,7 @@ cdef int64_t recover_tail(Store *store, Queue *queue, int64_t end) noexcept nogi
 
 
 cdef int64_t queue_stop(Queue *queue, int64_t first) noexcept nogil:
-    """The queue offset after the last nonzero byte in the files; at least ``first``."""
+    """Queue offset after the last nonzero byte in the files; at least ``first``."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
     cdef MappedFile plain
@@ -427,7 +420,7 @@ cdef int64_t queue_stop(Queue *queue, int64_t first) noexcept nogil:
 
 
 cdef int64_t recover_first_unit(Store *store, Queue *queue) noexcept nogil:
-    """Find the first good unit: records before it with a higher offset are not of this life."""
+    """Find the first good unit: earlier records with a higher offset are of another life."""
     cdef Unit unit
     cdef int64_t at = file_set_start(&queue.files) // UNIT_BYTES
     cdef int64_t stop = queue_stop(queue, at)

@@ -1,9 +1,8 @@
-# Eventfds: written by the flush once the log is durable, for waiting event loops, and by dispatch
-# once messages are in their queues, for consumers.
+# Eventfds: flush writes them for event loops that wait for a durable log, dispatch for consumers
+# that wait for messages.
 #
-# A loop has one in its selector while any of its tasks waits, and stores the position they wait
-# for.  It stores that first and then reads the flushed position; the flush moves its position
-# first and then reads ``wanted``: one of the two sees the other.
+# A loop stores ``wanted``, the position its tasks wait for, then reads the flushed position; flush
+# stores that position, then reads ``wanted``: at least one of the two sees the other's store.
 #
 # Source: store/CommitLog.java GroupCommitService for the condition waited for
 
@@ -29,7 +28,7 @@ cdef void wakeups_destroy(Wakeups *wakeups) noexcept nogil:
 
 
 cdef int64_t wakeups_add(Wakeups *wakeups, Wakeup *wakeup) noexcept nogil:
-    """Create the descriptor and enter it, waiting for nothing yet: 0 or -errno."""
+    """Create and enter the descriptor, without a wait yet: 0 or -errno."""
     cdef int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
     if fd < 0:
         return -errno
@@ -44,7 +43,7 @@ cdef int64_t wakeups_add(Wakeups *wakeups, Wakeup *wakeup) noexcept nogil:
 
 
 cdef void wakeups_remove(Wakeups *wakeups, Wakeup *wakeup) noexcept nogil:
-    """Remove it; its descriptor is not written to afterwards."""
+    """Remove a wakeup: its descriptor is not written afterwards."""
     cdef Wakeup **at
     lock_take(&wakeups.lock)
     at = &wakeups.first
@@ -58,10 +57,9 @@ cdef void wakeups_remove(Wakeups *wakeups, Wakeup *wakeup) noexcept nogil:
 
 
 cdef void wakeups_ring(Wakeups *wakeups, int64_t position) noexcept nogil:
-    """Wake the loops that wait for a position below ``position``.
+    """Wake the loops that wait for a position up to ``position``; INT64_MAX: all of them.
 
-    Called after the position was set with atomic_set_strict.  INT64_MAX wakes all of them, so that
-    they notice a failure or a close.
+    REQUIRES: the position was stored with atomic_set_strict.
     """
     cdef Wakeup *wakeup
     if atomic_get_strict(&wakeups.count) == 0:

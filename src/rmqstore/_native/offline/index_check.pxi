@@ -5,7 +5,7 @@ cdef enum:
 
 
 cdef int64_t index_offset_near(Index *index, int64_t number, int64_t count) noexcept nogil:
-    """Physical offset near entry ``number``: the median of three neighbours, in case one is bad."""
+    """Physical offset near entry ``number``: the median of three neighbours, as one may be bad."""
     cdef char entries[3 * INDEX_ENTRY_BYTES]
     cdef int64_t a, b, c, rc
     number = max(1, min(number - 1, count - 3))
@@ -23,7 +23,7 @@ cdef int64_t index_offset_near(Index *index, int64_t number, int64_t count) noex
 cdef int64_t index_first_at_or_after(Index *index, int64_t physical_offset) noexcept nogil:
     """Number of the first entry at or after a log offset, or the next free number.
 
-    Entries lie in log order; a few that do not are tolerated.
+    Entries are in log order, with a few exceptions tolerated.
     """
     cdef char entry[INDEX_ENTRY_BYTES]
     cdef int64_t count = atomic_get(&index.count)
@@ -61,8 +61,7 @@ cdef int64_t index_match(
 ) noexcept nogil:
     """Number of entries from ``number`` on that match, up to the first mismatch.
 
-    ``seeded`` is the end time of the file before, the base of the first entry's time; -1 if
-    unknown.
+    ``seeded``: end time of the file before, the base of the first entry's time; -1: unknown.
     """
     cdef int64_t begin = atomic_get(&index.begin_timestamp)
     cdef int64_t matched = 0
@@ -91,10 +90,9 @@ cdef int64_t index_match(
 cdef int64_t index_check_chains(
     Index *index, int64_t *found, int64_t most,
 ) noexcept nogil:
-    """Find entries whose predecessor is not the newest before them in their slot, and slots that do
-    not name their newest: (number, expected, found), numbers of slots as -1 - slot.
+    """Find entries and slots (-1 - slot) that do not name the newest entry of the slot so far.
 
-    Returns their number, at most ``most`` of them in ``found``.
+    Their count; at most ``most`` of them are in ``found``: number, expected, actual.
     """
     cdef int32_t *heads = <int32_t *>calloc(<size_t>index.slot_num, sizeof(int32_t))
     cdef char *buffer = <char *>malloc(CHECK_ENTRIES * INDEX_ENTRY_BYTES)

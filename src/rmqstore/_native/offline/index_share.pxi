@@ -1,8 +1,8 @@
-# One index file filled by several processes: each enters the keys of its slots.
+# Fill of one index file by several processes: each enters the keys of its share of the slots.
 #
 # A chain never leaves its slot, and an entry's number is its position among all keys, so no process
-# waits for another.  The newest entry of each slot is kept in memory and stored into the file at
-# the end, so that repeated or concurrent runs of a share write the same bytes.
+# waits for another.  Each slot's newest entry is kept in memory and written to the file at the end,
+# so that repeated or concurrent runs of a share write the same bytes.
 #
 # Source: store/index/IndexFile.java putKey
 
@@ -51,7 +51,7 @@ cdef int64_t index_share_begin(
 cdef void index_share_put(
     Index *index, IndexShare *share, const LooseEntry *entries, int64_t count,
 ) noexcept nogil:
-    """Go on with the next keys, and enter those of the share."""
+    """Process the next keys, and enter the share's."""
     cdef int64_t slots[KEY_CHUNK]
     cdef int64_t done = 0
     cdef int64_t i, part
@@ -82,7 +82,7 @@ cdef void index_share_put(
 
 
 cdef void index_share_end(Index *index, IndexShare *share) noexcept nogil:
-    """Store the newest entries into the slots."""
+    """Write each slot's newest entry."""
     cdef char *slot = index.file.base + INDEX_HEADER_BYTES + share.low * INDEX_SLOT_BYTES
     cdef int64_t i
     for i in range(share.slots):

@@ -1,8 +1,8 @@
-# A range of the log as dispatch would process it: queue units in runs, and index entries.
+# Dispatch of a range of the log to memory: queue units in runs, and index entries.
 #
-# A record belongs to the range in which it begins.  A range that begins within a file begins with
-# the first record found there; the walk ends on the first record of the next one, so that the
-# caller can check whether the ranges join.  Nothing is written, and no queue is read.
+# A record belongs to the range in which it begins.  A range that starts within a file begins with
+# the first record found; the walk ends at the first record of the next range, so that the caller
+# can check that ranges join.  Writes nothing, and reads no queue.
 #
 # Source: store/DefaultMessageStore.java ReputMessageService, CommitLogDispatcherBuildConsumeQueue,
 #         CommitLogDispatcherBuildIndex
@@ -260,7 +260,7 @@ cdef inline int64_t walk_unit(
 
 
 cdef int64_t walk_touch(LogWalk *walk, Queue *queue) noexcept nogil:
-    """Enter a queue among those with a run, and make room for the run in the slice."""
+    """Enter a queue in ``touched``, and make room for its run in the slice."""
     cdef Queue **grown
     grown = <Queue **>array_with_room(
         walk.touched, &walk.touched_room, walk.touched_count, sizeof(Queue *))
@@ -273,7 +273,7 @@ cdef int64_t walk_touch(LogWalk *walk, Queue *queue) noexcept nogil:
 
 
 cdef int64_t walk_close_run(LogWalk *walk, Queue *queue) noexcept nogil:
-    """Move a queue's run to the slice; the queue stays among those touched."""
+    """Move a queue's run to the slice; the queue stays in ``touched``."""
     cdef UnitRun *grown
     cdef UnitRun *run
     if queue.run_count == 0:

@@ -12,7 +12,7 @@ cdef object illegal(str problem, object status=types.PutStatus.MESSAGE_ILLEGAL):
 
 
 cdef inline const char *utf8_of(str argument, object value, int64_t *length) except NULL:
-    """UTF-8 of a str; raises for a lone surrogate, which has none."""
+    """UTF-8 of a str; raises for a lone surrogate."""
     cdef Py_ssize_t size = 0
     cdef const char *data
     if not PyUnicode_Check(value):
@@ -27,7 +27,7 @@ cdef inline const char *utf8_of(str argument, object value, int64_t *length) exc
 
 
 cdef inline const char *bytes_of(const Py_buffer *view) noexcept nogil:
-    """Bytes of a contiguous buffer; never NULL, which some exporters have for an empty one."""
+    """Bytes of a contiguous buffer; never NULL, unlike some exporters' empty buffers."""
     if view.buf == NULL:
         return b""
     return <const char *>view.buf

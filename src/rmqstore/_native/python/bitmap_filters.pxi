@@ -1,12 +1,11 @@
-# Subscriptions with an expression, evaluated by the core for bit maps.
+# Subscriptions with an expression, which the core evaluates for bit maps.
 #
 # Source: broker/filter/ConsumerFilterManager.java get
 
 cdef int set_bitmap_filters(Store *store, dict by_topic, int64_t bitmap_bytes) except -1:
-    """Set the subscriptions of each topic: lists of (expression, bits) by its name.
+    """Replace the subscriptions of topics: lists of (expression, bits) by name.
 
-    They replace the topic's previous ones; dispatch uses them from its next record on.  An
-    invalid expression counts for nothing, as in a broker.
+    Dispatch uses them from its next record on.  Invalid expressions are ignored, as by a broker.
     """
     cdef Topic *topic
     cdef int64_t length = 0

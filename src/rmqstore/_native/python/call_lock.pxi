@@ -1,11 +1,11 @@
-# A lock for the store's Python code, which signal handlers or finalizers may interrupt.
+# Lock for the store's Python code, which signal handlers or finalizers may interrupt.
 
 @cython.final
 cdef class CallLock:
-    """A lock for ``with``; its holder is in a call, and may not close a store.
+    """Lock for ``with``; its holder counts as in a call, and may not close a store.
 
-    Nothing can interrupt a thread between its call and the lock.  A thread that would wait for
-    itself gets a ``RuntimeError``; with ``again`` it may take the lock once more.
+    No interrupt is possible between taking the lock and the count of the call.  A thread that would
+    wait for itself gets a ``RuntimeError``; with ``again``, it takes the lock once more.
     """
 
     cdef Turn turn

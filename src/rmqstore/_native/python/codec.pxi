@@ -10,7 +10,7 @@ def crc32(data, value=0):
     ----------
     data : bytes-like
     value : int, optional
-        Checksum of what comes before, 0 for nothing.
+        Checksum of the preceding bytes; 0 without any.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def crc32(data, value=0):
 
 
 def _crc32_kernels():
-    """The names of the kernels that this processor can run, for tests."""
+    """Names of the kernels that this processor can run, for tests."""
     names = ["portable"]
     if crc32_has_clmul():
         names.append("clmul")
@@ -67,7 +67,7 @@ def _crc32_with(str kernel, const unsigned char[::1] data, uint32_t value=0):
 
 
 def foreign_text(str name):
-    """Refusal of a name that no log or queue file has, with the remedy."""
+    """Text of the refusal of a name that no log or queue file has, with the remedy."""
     cdef bytes encoded = fsencode(name)
     return foreign_name_text(encoded).decode("ascii")
 
@@ -125,10 +125,10 @@ def encode_record(topic, body, *, queue_id=0, queue_offset=0, physical_offset=0,
     born_host, store_host : str, optional
         ``"ip:port"`` or ``"[v6]:port"``.
     properties : bytes or mapping of str to str, optional
-        The stored string, or a mapping to make it from.
+        The stored string, or a mapping from which it is made.
     record_checksum : bool, optional
-        End the record with RocketMQ 5's checksum of all of it, the property ``__CRC32#``; one
-        that ``properties`` ends with is replaced.
+        End the record with RocketMQ 5's checksum of the whole record, the property ``__CRC32#``,
+        which replaces a checksum at the end of ``properties``.
 
     Returns
     -------
@@ -227,7 +227,7 @@ def decode_record(buffer, at=0, *, check_crc=True):
     at : int, optional
         Byte at which the record begins.
     check_crc : bool, optional
-        Check the body against its CRC, and the whole record where it carries a checksum.
+        Check the body against its CRC, and the whole record if it carries a checksum.
 
     Returns
     -------
@@ -236,7 +236,7 @@ def decode_record(buffer, at=0, *, check_crc=True):
     Raises
     ------
     StoreCorruptError
-        No whole record begins there; the message names the field.
+        No complete record begins at ``at``; the message names the field.
     TypeError, ValueError
         ``buffer`` is no C-contiguous buffer, ``at`` is not in it.
 

@@ -2,9 +2,9 @@
 # Source: store/DefaultMessageStore.java
 
 cdef class Core(OpenStore):
-    """An open store, without the parts that Python adds: ``store.core``.  Each method is one call.
+    """Open store without the parts that Python adds: ``store.core``.  Each method is one call.
 
-    Whoever uses it keeps it open, and keeps its ``services`` running.
+    Its user keeps it open, and keeps its ``services`` running.
     """
 
     cdef object __weakref__
@@ -108,9 +108,9 @@ cdef class Core(OpenStore):
         return places_of(self)
 
     def log_path_full(self, path, full):
-        """Set whether a directory's disk is full: then no new file of the log goes there.
+        """Set whether a directory's disk is full: it then gets no new log file.
 
-        Only while another one has room, and only with directories elsewhere.
+        Only with directories elsewhere, and while another one has room.
         """
         set_place_full(self, path, full)
 
@@ -149,17 +149,17 @@ cdef class Core(OpenStore):
                    prepared_transaction_offset=0, store_host=None, moved=False, wait=True):
         """Store a record with its properties string unchanged.
 
-        Refused as by ``put``, and where it waits also if its destination would refuse it.
+        Refused as by ``put``, and, if it waits, also if its destination would refuse it.
         A ``moved`` record was acknowledged: it is refused only if the format cannot hold it.
 
-        A copy of another record keeps that one's store host, as with a broker.
+        A copy of another record keeps the original's store host, as with a broker.
 
-        If it names further queues, as a client's ``INNER_MULTI_DISPATCH``, and the settings allow
-        it or it has offsets in them from elsewhere, these are recreated, except for a record that
-        waits in the topics of delayed or half messages.
+        Further queues named by the record, as by a client's ``INNER_MULTI_DISPATCH``, are recreated
+        if the settings allow it or the record has offsets in them from elsewhere, unless it waits
+        in the topics of delayed or half messages.
 
-        An unknown topic is created with the default number of queues: create those with another
-        number first.
+        An unknown topic is created with the default number of queues; for another number, create
+        it first.
         """
         return put_stored(self, topic, queue_id, body, properties, flag, sys_flag, born_timestamp,
                           born_host, reconsume_times, prepared_transaction_offset, store_host,
@@ -167,9 +167,9 @@ cdef class Core(OpenStore):
 
     def put_stored_batch(self, topic, queue_id, list rows not None, *, sys_flag, born_timestamp,
                          born_host, store_host, reconsume_times=0, wait=True):
-        """Store records of one queue side by side, all or none: rows of (body, properties, flag).
+        """Store consecutive records of one queue, all or none: rows of (body, properties, flag).
 
-        Returns the result of the first, and the physical offsets of all.
+        Returns the first one's result, and all physical offsets.
         """
         return put_stored_batch(self, topic, queue_id, rows, sys_flag, born_timestamp, born_host,
                                 store_host, reconsume_times, bool(wait))
@@ -187,11 +187,11 @@ cdef class Core(OpenStore):
         return flush_log(self)
 
     def log_wakeup(self):
-        """A descriptor by which an event loop waits for the disk."""
+        """Descriptor by which an event loop waits for the disk."""
         return log_wakeup(self, LOG_FLUSHED)
 
     def dispatch_wakeup(self):
-        """A descriptor, readable once dispatch has reached the wanted position."""
+        """Descriptor, readable once dispatch has reached the wanted position."""
         return log_wakeup(self, LOG_DISPATCHED)
 
     # Read
@@ -211,7 +211,7 @@ cdef class Core(OpenStore):
 
     def query_many(self, topic, keys, object max_num, object begin, object end,
                    bint index_only):
-        """The messages of many keys: a list for each."""
+        """Messages of many keys: a list for each."""
         return messages_of_keys(self, topic, keys, max_num, begin, end, index_only)
 
     def locate(self, topic, keys, object max_num, object begin, object end, bint index_only):
@@ -220,10 +220,10 @@ cdef class Core(OpenStore):
 
     def pull(self, topic, queue_id, int64_t offset, int64_t max_messages, int64_t max_bytes,
              PullFilter filter=None, opaque=None, *, at_once=False):
-        """Read stored records of a queue; ``at_once``: without earlier puts' dispatch.
+        """Read stored records of a queue; ``at_once``: without waiting for earlier puts' dispatch.
 
-        Returns status, next, minimum and maximum offset, the number of records, and these
-        concatenated; with an ``opaque`` number after a pull answer's header, if there are any.
+        Returns status, next, minimum and maximum offset, the number of records, and the records
+        concatenated, after a pull answer's header if there are any and ``opaque`` is given.
         """
         return pull_messages(
             self, topic, queue_id, offset, max_messages, max_bytes, filter, opaque, bool(at_once))
@@ -274,7 +274,7 @@ cdef class Core(OpenStore):
         return first_after(self, topic, queue_id, millis, bounds, last)
 
     def store_time(self, topic, queue_id, int64_t queue_offset):
-        """Store time of a queue's message in ms; -1 if it is gone or not there yet."""
+        """Store time of a queue's message in ms; -1 if it is removed or not there yet."""
         return store_time_of(self, topic, queue_id, queue_offset)
 
     def set_bitmap_filters(self, dict by_topic not None, int64_t bitmap_bytes):
@@ -312,7 +312,7 @@ cdef class Core(OpenStore):
         return remove_dangling(self)
 
     def unused_topics(self, bint remove):
-        """Topics that nothing names and without messages; remove their queues."""
+        """Topics without a reference or messages; remove their queues."""
         return unused_topics(self, remove)
 
     def disk_use(self):
@@ -333,9 +333,9 @@ cdef class Core(OpenStore):
         return time
 
     def forgotten_delays(self, queue_id, int64_t start, int64_t count):
-        """Queue offsets of delayed messages, from one on, whose tags codes are no times."""
+        """Queue offsets of delayed messages, from ``start`` on, whose tags codes are no times."""
         return forgotten_delays(self, queue_id, start, count)
 
     def set_tags_code(self, queue_id, int64_t queue_offset, int64_t code):
-        """Set the tags code, the time, of a delayed message; False if its unit is gone."""
+        """Set the tags code, a delayed message's time; False if its unit is gone."""
         return set_delay_time(self, queue_id, queue_offset, code)

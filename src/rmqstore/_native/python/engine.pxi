@@ -62,7 +62,7 @@ cdef class Engine:
         body : bytes-like
             Any C-contiguous buffer; deflated from ``StoreConfig.compress_above`` bytes on.
         queue_id : int, optional
-            Queue of the topic, 0 or more.
+            Queue of the topic; 0 or more.
         queue_key : str, int or bytes, optional
             Selects the queue as ``SelectMessageQueueByHash`` does; without either, round-robin.
         tags : str, optional
@@ -73,16 +73,16 @@ cdef class Engine:
         flag : int, optional
             The application's own, 32 bits.
         delay_level : int, optional
-            1 to 18, the levels of ``message_delay_level``; 0 for none, and above the highest it
-            is the highest. The message waits in ``SCHEDULE_TOPIC_XXXX`` until it is due.
+            1 to 18, the levels of ``message_delay_level``; 0: none; higher levels count as the
+            highest. The message waits in ``SCHEDULE_TOPIC_XXXX`` until it is due.
         born_timestamp : int, datetime or str, optional
-            Milliseconds since the epoch, or an aware point in time; now by default.
+            Milliseconds since the epoch, or an aware time; now by default.
         born_host : str, optional
             ``"ip:port"``; the store's by default.
         uniq_key : bool or str, optional
             True makes a client id as RocketMQ does, a str is used unchanged, False leaves it out.
         lite_topics : iterable of str, optional
-            Light queues that get it too, by name: queue 0 of ``%LMQ%name``; not if it is delayed.
+            Names of light queues that get it too: queue 0 of ``%LMQ%name``; not if it is delayed.
         wait : bool, optional
             With synchronous flush: return only once the message is on the disk.
 
@@ -100,7 +100,7 @@ cdef class Engine:
             It could not be stored (``DISK_FULL``, ``LMQ_CONSUME_QUEUE_NUM_EXCEEDED``), or not
             flushed in time (``FLUSH_DISK_TIMEOUT``), by its ``status``.
         StoreFailedError
-            A sync failed, now or before: the store takes nothing more.
+            A sync failed, now or before: the store accepts no more messages.
         ReadOnlyStoreError, StoreClosedError, ForkedStoreError
             The store is not open for writing here.
 
@@ -137,7 +137,7 @@ cdef class Engine:
         Raises
         ------
         MessageIllegalError, PutError, StoreFailedError, TypeError, ValueError
-            As for :meth:`put`; nothing is stored then, but for ``FLUSH_DISK_TIMEOUT``.
+            As for :meth:`put`; nothing is stored then, except with ``FLUSH_DISK_TIMEOUT``.
 
         Notes
         -----
@@ -263,9 +263,9 @@ cdef class Engine:
         Parameters
         ----------
         physical_offset : int, optional
-            Up to the record that begins there; by default all that is written now.
+            Up to the record that begins there; by default, everything written so far.
         timeout : float, optional
-            Seconds; by default without end.
+            Seconds; by default, no limit.
 
         Returns
         -------
@@ -294,11 +294,11 @@ cdef class Engine:
         Parameters
         ----------
         topic, queue_id : str, int
-            An unknown one is no error: ``NO_MESSAGE_IN_QUEUE``.
+            An unknown topic or queue is no error: ``NO_MESSAGE_IN_QUEUE``.
         offset, max_messages : int
-            Queue offset of the first message wanted, and how many at most; 1 or more.
+            Queue offset of the first message, and maximum number of messages, 1 or more.
         max_bytes : int, optional
-            Bytes of the records, at most; but one message is always returned.
+            Maximum bytes of the records; one message is always returned.
         tags : str, optional
             ``"TagA || TagB"``; compared exactly.
         sql : str, optional
@@ -320,7 +320,7 @@ cdef class Engine:
         Notes
         -----
         With a filter at most ``max(16000, 20 * max_messages)`` bytes of units are examined;
-        ``next_offset`` is where to go on.
+        ``next_offset`` is the offset at which to continue.
         Source: ``store/DefaultMessageStore.java getMessage``.
         """
         return get_from_queue(self.core, topic, queue_id, offset, max_messages, max_bytes, tags,
@@ -363,7 +363,7 @@ cdef class Engine:
         topic, key : str
             ``key`` is one of KEYS or UNIQ_KEY, compared exactly.
         max_num : int, optional
-            Messages, at most; all by default.
+            Maximum number of messages; all by default.
         begin, end : int, datetime or str, optional
             Store times, both inclusive; ms since the epoch.
         index_only : bool, optional
@@ -377,7 +377,7 @@ cdef class Engine:
         Raises
         ------
         StoreCorruptError
-            A record or an index chain on the way is damaged, or its file is missing.
+            A record or an index chain on the path is damaged, or its file is missing.
         TypeError, ValueError
             An argument has a wrong type or value.
         StoreClosedError, ForkedStoreError

@@ -1,10 +1,10 @@
-# The one place where a status of the C layer becomes an exception.
+# Conversion of a status of the C layer to an exception, here and nowhere else.
 
 cdef enum:
     SHORT_TEXT = 64              # bytes of a text decoded here, before any decoder
 
 cdef object status_error(int64_t status, Failure *failure, str root):
-    """The exception for a status; ``failure`` may be NULL."""
+    """Exception for a status; ``failure`` may be NULL."""
     cdef str path = root
     cdef str what = ""
     cdef str values = ""
@@ -86,7 +86,7 @@ cdef object status_error(int64_t status, Failure *failure, str root):
 
 
 cdef object stalled_error(Store *store, str root):
-    """Error of a lookup while dispatch is behind the log for lack of space or memory."""
+    """Error of a lookup while dispatch is stalled for lack of space or memory."""
     cdef int64_t stalled = atomic_get(&store.dispatch.stalled)
     cdef int64_t behind = atomic_get(&store.log.wrote) - atomic_get(&store.dispatch.dispatched)
     path = os_path.join(root, fsdecode(dispatch_refused(store)))

@@ -14,7 +14,7 @@ cdef int64_t sql_filter_bytes = 0
 
 @cython.final
 cdef class SqlFilter:
-    """A compiled SQL92 filter; never changed."""
+    """Compiled SQL92 filter; immutable."""
 
     cdef SqlProgram program
     cdef int64_t bytes
@@ -24,7 +24,7 @@ cdef class SqlFilter:
 
 
 cdef int filter_begin(MessageFilter *filter, object tags, object sql, list keep) except -1:
-    """Compile a filter, None for any; ``keep`` keeps its borrowed objects alive.
+    """Compile a filter; None: all pass.  ``keep`` keeps its borrowed objects alive.
 
     The caller frees it, also after an error.
     """
@@ -71,7 +71,7 @@ cdef int parse_tags(object tags, TagFilter *filter, list keep) except -1:
 
 
 cdef int check_tag(object name, int64_t start) except -1:
-    """Refuse a name that only another kind of expression can have."""
+    """Refuse a name that only another kind of filter can have."""
     found = NO_TAG.search(name)
     if found is None:
         return 0
@@ -81,7 +81,7 @@ cdef int check_tag(object name, int64_t start) except -1:
 
 
 cdef SqlFilter sql_filter(object sql):
-    """The compiled expression, from the cache if possible."""
+    """Compiled expression, from the cache if possible."""
     cdef SqlFilter made
     cdef SqlParser parser
     cdef int64_t length = 0

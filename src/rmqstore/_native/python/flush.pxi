@@ -1,4 +1,4 @@
-# Flushing, and waiting for the disk.
+# Flushes, and waits for the disk.
 #
 # Source: store/CommitLog.java GroupCommitService
 

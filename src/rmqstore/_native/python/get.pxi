@@ -3,9 +3,9 @@
 # Source: store/DefaultMessageStore.java getMessage
 
 cdef object got_messages(OpenStore engine, Got *got, object topic):
-    """A list of messages, which take over the records found.
+    """List of messages, which take over the records found.
 
-    They share their ``topic``'s text, if one is given and not a subclass's.
+    Messages of ``topic`` share its text, if it is exactly a str.
     """
     cdef list messages = []
     cdef Message message

@@ -1,4 +1,4 @@
-# An index file for jobs of many processes.
+# Index file for jobs of many processes.
 
 cdef bint loose_entry_of(entry, LooseEntry *into) except -1:
     """Parse an entry as returned by ``LogUnits``; False if it is empty."""
@@ -23,8 +23,8 @@ cdef class IndexPart(IndexFile):
     def outline(self, seed, first, last, int64_t count, int64_t used):
         """Write the header of a file of ``count`` entries in ``used`` slots, and allocate blocks.
 
-        ``seed`` is the last entry of the file before, ``first`` and ``last`` are this file's,
-        all as returned by ``LogUnits``, or empty.
+        ``seed``: last entry of the preceding file; ``first`` and ``last``: this file's; all as
+        returned by ``LogUnits``, or empty.
         """
         cdef LooseEntry[3] given
         cdef bint[3] there
@@ -53,8 +53,8 @@ cdef class IndexPart(IndexFile):
     def enter_share(self, int64_t which, int64_t of, seed, pieces):
         """Enter the keys of one of ``of`` equal parts of the slots; the number of slots used.
 
-        ``pieces`` are all entries of the file in order, including those of other parts.
-        Several processes may do so concurrently, once the file has its outline.
+        ``pieces``: all entries of the file in order, including other parts' entries.  Several
+        processes may do so concurrently, after ``outline``.
         """
         cdef LooseEntry before
         cdef Py_buffer view
@@ -141,7 +141,7 @@ cdef class IndexPart(IndexFile):
         return found
 
     def check_chains(self, int64_t most):
-        """Entries and slots (-1 - slot) whose predecessor is not the newest before them.
+        """Entries and slots (-1 - slot) that do not name the newest entry of the slot so far.
 
         Number, expected and actual predecessor, of at most ``most``; and their count.
         """

@@ -1,7 +1,7 @@
-# Moving records of one log into another: measuring, and copying with new offsets.
+# Move of records from one log into another: measure, then copy with new offsets.
 #
-# Copies are written with pwrite, so that several processes can write the pieces of one file, and a
-# retry writes the same bytes.
+# Copies are written with pwrite: several processes can write parts of one file, and a retry writes
+# the same bytes.
 
 cdef enum:
     MOVE_BUFFER = 4 << 20
@@ -51,7 +51,7 @@ cdef bint is_moved(Mover *mover, const char *data, const Record *record) noexcep
 
 
 cdef int64_t move_find_first(Cursor *cursor) noexcept nogil:
-    """Advance to the first record that begins at or after ``cursor.at``: 1, 0 without one."""
+    """Advance to the first record at or after ``cursor.at``: 1, 0 without one."""
     cdef int64_t file_size = cursor.store.log.file_size
     cdef int64_t stop = cursor.stop
     cdef int64_t rc
@@ -268,7 +268,7 @@ cdef class LogMove:
              int64_t store_timestamp):
         """Copy records to ``position`` of the new log, whose file ``fd`` begins at file_start.
 
-        ``start`` must be the beginning of a record. Returns bytes, records, the last one's offset
+        REQUIRES: a record begins at ``start``.  Returns bytes, records, the last record's offset
         (-1: none) and the newest store time.
         """
         cdef Mover mover

@@ -1,4 +1,4 @@
-# Wakeup of asyncio for the disk, and of consumers for messages: an eventfd, and the outcome.
+# Wakeup of event loops that wait for the disk, and of consumers for messages: eventfd and outcome.
 
 cdef enum:
     LOG_FLUSHED
@@ -27,7 +27,7 @@ cdef class LogWakeup:
         log_wakeup_leave(self)
 
     def fileno(self):
-        """The descriptor, for a selector."""
+        """Descriptor for a selector."""
         return self.wakeup.fd
 
     def ours(self):
@@ -41,10 +41,9 @@ cdef class LogWakeup:
             eventfd_read(self.wakeup.fd, &written)
 
     def reached(self, int64_t wanted):
-        """Wait for the log to be flushed or dispatched up to ``wanted``, instead of before.
+        """Set the position waited for, up to which the log is to be flushed or dispatched.
 
-        Returns the current position, or -1 if it is too low and cannot advance: error()
-        then has the reason.
+        The current position, or -1 if it is too low and cannot advance: see error().
         """
         cdef Store *store = self.store
         cdef int64_t flushed
@@ -60,7 +59,7 @@ cdef class LogWakeup:
         return -1 if ended and flushed < wanted else flushed
 
     def error(self):
-        """The reason that the log will not be flushed so far; a new exception each time."""
+        """Reason why the log will not be flushed so far; a new exception each time."""
         cdef Store *store = self.store
         if store != NULL and store.fork_generation != fork_generation:
             return status_error(E_FORKED, NULL, self.path)

@@ -1,4 +1,4 @@
-# A message: a held record whose fields are decoded on access.
+# Message: a held record whose fields are decoded on access.
 
 cdef object host_text(const char *at, bint v6):
     """ "ip:port", or "[v6]:port"."""
@@ -30,9 +30,9 @@ cdef class Message:
     ----------
     topic : str
     queue_id, queue_offset : int
-        Queue of the topic, and place in it in messages.
+        Queue of the topic, and position in the queue, in messages.
     physical_offset, store_size : int
-        Bytes: where the record begins in the commit log, and how long it is.
+        Position of the record in the commit log, and its size, in bytes.
     body : bytes
         Inflated if the record is compressed.
     raw_body : memoryview
@@ -97,7 +97,7 @@ cdef class Message:
             slice_release(&self.pinned)
 
     cdef int intact(self) except -1:
-        """Raise if bytes just read from a mapped record are gone: its file was truncated."""
+        """Raise if bytes just read from a mapped record are lost: its file was truncated."""
         check(slice_lost(&self.slice), NULL, "")
         return 0
 

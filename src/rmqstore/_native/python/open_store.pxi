@@ -1,4 +1,4 @@
-# An open store as its methods see it, and entry of a call.
+# Open store as seen by its methods, and entry of a call.
 
 cdef class OpenStore:
     """The state of an open store, its name in errors, and the calls it makes; base of ``Core``."""

@@ -9,7 +9,7 @@ cdef enum:
     OPEN_INFER_INDEX = 4
     OPEN_FILL = 8                # fill damage that good records follow
     OPEN_FULL = 16               # examine the whole log
-    OPEN_LOG_ONLY = 32           # write only the log, and force nothing to the disk
+    OPEN_LOG_ONLY = 32           # write only the log, without a sync
     OPEN_INFER_EXT = 64
 
 cdef tuple DELAY_UNITS = (("s", 1000), ("m", 60000), ("h", 3600000), ("d", 86400000))
@@ -79,7 +79,7 @@ cdef int64_t store_open_writing(Store *store, Failure *failure) noexcept nogil:
     """Recover and start a locked store; on failure no thread is left running."""
     cdef int64_t rc
     cdef stat_t status
-    if store.recovery.made_lock:             # one that was there is not changed by a refusal
+    if store.recovery.made_lock:             # a refusal leaves an existing one unchanged
         rc = lock_write_text(store, failure)
         if rc < 0:
             lock_unmake(store)
@@ -104,9 +104,9 @@ cdef int open_store(
 ) except -1:
     """Open a directory; ``how``: OPEN_ bits, ``places``: the log's directories, see take_places.
 
-    ``read_topics()`` returns the deleted topics, with the end of the log at that time, and the
-    names in topics.json, or None if the file cannot be trusted.  It is called with the lock
-    held, so that it reads the last owner's final state.
+    ``read_topics()`` returns the deleted topics, with the log's end at their deletion, and the
+    names in topics.json, or None if that cannot be trusted.  It is called with the lock held, and
+    so reads the last owner's final state.
     """
     cdef Settings settings
     cdef Failure failure

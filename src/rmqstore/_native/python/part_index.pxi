@@ -1,6 +1,6 @@
-# An index file on its own.
+# Index file as a part by itself.
 #
-# Neither it nor the other parts take a lock, as jobs share them: a writer must own the directory.
+# The parts take no lock, as jobs share them: a writer must own the directory.
 
 cdef enum:
     FILE_MAX = 0x7FFFFFFF        # bytes
@@ -203,7 +203,7 @@ cdef class IndexFile:
         Returns
         -------
         int
-            How many were entered before the file was full.
+            Number of keys entered before the file was full.
 
         Raises
         ------
@@ -243,7 +243,7 @@ cdef class IndexFile:
         ----------
         key : str
         max_num : int, optional
-            Offsets, at most.
+            Maximum number of offsets.
         begin, end : time, optional
             Store times, both inclusive, compared to the second.
 
@@ -294,7 +294,7 @@ cdef class IndexFile:
         ----------
         keys : sequence, NumPy or Arrow array of str
         max_num : int, optional
-            Offsets for each key, at most.
+            Maximum number of offsets for each key.
 
         Returns
         -------
@@ -447,7 +447,7 @@ cdef int64_t select_key_chunk(
     cdef const char *text = NULL
     cdef int64_t length = 0
     cdef int64_t i, rc
-    memset(hashes, 0, sizeof(hashes))        # gcc does not see that all used ones are set
+    memset(hashes, 0, sizeof(hashes))        # gcc does not see that all used hashes are set
     for i in range(count):
         column_get(keys, first + i, &text, &length)
         hashes[i] = index_key_hash(text, length, 0)

@@ -1,4 +1,4 @@
-# A commit log on its own: encoded records in, positions of good records out.
+# Commit log as a part by itself: takes encoded records, finds positions of good records.
 
 cdef enum:
     LOG_FILE_BYTES = 1 << 30
@@ -23,7 +23,7 @@ cdef class CommitLog:
     min_offset, max_offset : int
         First byte of the first file, and the byte after the last record.
     flushed_offset : int
-        Byte up to which the log is on the disk, as far as this object knows.
+        Byte up to which this object knows the log to be on the disk.
 
     Raises
     ------
@@ -43,7 +43,7 @@ cdef class CommitLog:
     cdef Store *store
     cdef str path
     cdef bint writable
-    cdef atomic_i64 last_end                 # "r": an end without records behind it
+    cdef atomic_i64 last_end                 # "r": an end without records after it
 
     def __cinit__(self):
         self.store = NULL
@@ -164,7 +164,7 @@ cdef class CommitLog:
         Raises
         ------
         ValueError, MessageIllegalError
-            A record is invalid, or too large for a file; those before it are in the log.
+            A record is invalid, or too large for a file; the records before it are in the log.
         ReadOnlyStoreError, StoreClosedError
             The log is not open for writing.
 
@@ -240,10 +240,7 @@ cdef class CommitLog:
             at = offset + size
 
     cdef list next(self, int64_t at, int64_t stop):
-        """(offset, size) of good records from a record boundary on: not all, but none at the end.
-
-        Many per call, as a cursor reads a piece of the log ahead.
-        """
+        """(offset, size) of the next good records from a record boundary on; none at the end."""
         cdef Store *store = self.opened(READ_ONLY)
         cdef Cursor cursor
         cdef Record record
@@ -297,7 +294,7 @@ cdef class CommitLog:
 
     @property
     def flushed_offset(self):
-        """Byte up to which the log is on the disk, as far as this object knows."""
+        """Byte up to which this object knows the log to be on the disk."""
         return self.bounds()[2]
 
     def flush(self):
@@ -331,10 +328,7 @@ cdef class CommitLog:
 
 
 cdef int64_t log_end_beyond(Store *store, int64_t end) noexcept nogil:
-    """End of a log known only by its files: damaged bytes do not end it.
-
-    In a store the queues show the records behind them.
-    """
+    """End of a log without queues: damaged bytes do not end it."""
     cdef Cursor cursor
     cdef int64_t found = 1
     while found > 0 and log_used(store, end) > end:

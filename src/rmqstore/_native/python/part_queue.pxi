@@ -1,4 +1,4 @@
-# A consume queue on its own.
+# Consume queue as a part by itself.
 
 cdef enum:
     QUEUE_FILE_BYTES = 6000000
@@ -20,7 +20,7 @@ cdef class ConsumeQueue:
     Attributes
     ----------
     min_offset, max_offset : int
-        First queue offset whose unit is not blank, and the one after the last unit.
+        First queue offset whose unit is not blank, and the offset after the last unit.
 
     Raises
     ------
@@ -137,7 +137,7 @@ cdef class ConsumeQueue:
         Returns
         -------
         bool
-            True if it is there now; False if its position has a different unit.
+            True if the queue has the unit now; False if its position has a different one.
 
         Raises
         ------
@@ -184,7 +184,7 @@ cdef class ConsumeQueue:
         return check(rc, NULL, self.path) == 1
 
     cdef tuple bounds(self):
-        """First queue offset, and the one after the last."""
+        """First queue offset, and the offset after the last."""
         cdef Queue *queue = self.opened()
         cdef int64_t rc = 0
         if not self.writable:

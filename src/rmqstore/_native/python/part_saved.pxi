@@ -1,10 +1,10 @@
-# Quarantined bytes, parsed as the records they were.
+# Records in quarantined bytes.
 
 def log_pieces(const unsigned char[::1] buffer, int64_t offset, int64_t file_stop):
-    """Good records in bytes that come from ``offset`` of the log: (offset, size, kind) each.
+    """Good records in bytes from ``offset`` of the log: (offset, size, kind) each.
 
-    ``kind`` is ``"message"``, ``"filler"`` for a record that replaces damaged bytes, ``"blank"``
-    for the end of the file, which ends at ``file_stop``.
+    ``kind``: ``"message"``; ``"filler"``, which replaces damaged bytes; ``"blank"``, at the end of
+    the file, which is ``file_stop``.
     """
     cdef Record record
     cdef int64_t rc, field, size

@@ -1,11 +1,11 @@
-# A range of a log as queue units and index entries, and functions for them.
+# Queue units and index entries of a range of a log, and functions for them.
 
 @cython.final
 cdef class LogUnits:
-    """The units and index entries of the records that begin in a range of a store's log.
+    """Units and index entries of the records that begin in a range of a store's log.
 
-    ``damages`` has, for each part without a good record, its offset, the reason, and the offset of
-    the next good record of the range, or -1.
+    ``damages``: for each part without a good record, its offset, the reason, and the offset of the
+    next good record of the range, or -1.
     """
 
     cdef LogWalk walk
@@ -59,10 +59,10 @@ cdef class LogUnits:
         walk_free(&self.walk)
 
     def next(self, int64_t most):
-        """Return runs and index entries of about ``most`` bytes more, None at the end.
+        """Return the next runs and index entries, of about ``most`` bytes; None at the end.
 
-        A run: topic, queue id, queue offset of the first unit, beginning of its record, end of the
-        last one's record, units; all of one file of the queue.  Entries are in log order, for
+        A run: topic, queue id, first unit's queue offset, begin of its record, end of the last
+        unit's record, units; all of one file of the queue.  Entries are in log order, for
         ``put_loose``.
         """
         cdef LogWalk *walk = &self.walk
@@ -107,7 +107,7 @@ cdef class LogUnits:
 
     def names(self, int64_t physical_offset, int64_t size, str topic, int32_t queue_id,
               int64_t queue_offset):
-        """Whether a record of that size is there and names the queue and queue offset."""
+        """Whether a record of that size exists and names the queue and queue offset."""
         cdef Store *store = self.walk.store
         cdef int64_t length = 0
         cdef const char *name = utf8_of("topic", topic, &length)

@@ -1,4 +1,4 @@
-# A queue's ends, units and store times.
+# Ends, units and store times of a queue.
 
 # For a writer, all but the wait for earlier puts is a look at memory. The GIL is kept: another
 # thread would have it for its whole turn, thousands of times where each queue is asked for.
@@ -98,7 +98,7 @@ cdef object store_time_of(OpenStore engine, object topic, object queue_id, int64
     cdef int64_t time
     try:
         queue = find_queue(store, topic, queue_id)
-        # Behind the last unit the file has zeros, which are no units.
+        # After the last unit the file has zeros, which are no units.
         if queue == NULL or queue_offset < 0 or (
                 store.writable and queue_offset >= atomic_get(&queue.max_offset)):
             return -1
@@ -164,7 +164,7 @@ cdef object first_after(
 
 
 cdef int64_t first_after_long(OpenStore engine, TimeSearch *search) except? E_BUSY:
-    """Go on with a search that takes long, and end it; in slices, to handle signals."""
+    """Complete a long search, in slices, to handle signals."""
     cdef int64_t found = E_BUSY
     try:
         while found == E_BUSY:

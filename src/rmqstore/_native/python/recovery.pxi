@@ -76,7 +76,7 @@ cdef dict recovery_of(OpenStore engine):
 cdef tuple verify_all(OpenStore engine):
     """``(records, units, ranges, queues)``: the numbers checked, and the damage.
 
-    Ranges of the log without a good record; by queue directory the queue offsets of wrong
+    ``ranges`` of the log have no good record; ``queues``: by directory, the queue offsets of wrong
     units, and -errno or 0.
     """
     cdef Store *store = engine.entered()

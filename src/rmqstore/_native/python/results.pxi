@@ -22,7 +22,7 @@ cdef class PutResult:
     uniq_key : str or None
         The client's message id.
     count : int
-        Messages: 1, or those of the batch.
+        Number of messages: 1, or the batch's.
     status : PutStatus
         ``PUT_OK``; ``FLUSH_DISK_TIMEOUT`` in an error's result.
 

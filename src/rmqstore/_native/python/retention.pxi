@@ -80,7 +80,7 @@ cdef tuple remove_dangling(OpenStore engine):
 
 
 cdef list unused_topics(OpenStore engine, bint remove):
-    """Topics that nothing names and without messages, ordered by name."""
+    """Topics without a reference or messages, ordered by name."""
     cdef Store *store
     cdef Topic *topic
     cdef int64_t rc = 0

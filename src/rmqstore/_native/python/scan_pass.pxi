@@ -1,4 +1,4 @@
-# A pass of a scan, for Python and for readers of Arrow streams.
+# Pass of a scan, for Python and for readers of Arrow streams.
 #
 # Source: Apache Arrow, "The Arrow PyCapsule interface"
 
@@ -95,9 +95,9 @@ cdef class ScanPass:
         scan_free(&self.scan)
 
     cdef int64_t fill(self) except -1:
-        """Fill the batch, checking for signals on the way: whether there are rows.
+        """Fill the batch, with checks for signals; whether there are rows.
 
-        The caller then has the turn, takes the rows, and ends it.
+        If so, the caller has the turn, takes the rows, and ends it.
         """
         cdef int64_t rc = PASS_GOES_ON
         while True:
@@ -188,9 +188,9 @@ cdef class ScanPass:
     def extent(self, bint queued_too=True):
         """Return the log's begin, the end of its fully queued part, and its end.
 
-        Below the second offset every record has a unit in a queue, so that paths along queues or
-        by the index miss none.  It equals the first if that is unknown, or was not requested, as
-        it requires reading every unit.
+        Below the second offset every record has a unit in a queue: paths along queues or by the
+        index miss none.  It equals the first if it is unknown, or not requested (``queued_too``),
+        as it takes a read of every unit.
         """
         cdef Store *store = self.scan.store
         cdef int64_t first = 0

@@ -3,7 +3,7 @@
 # Source: store/schedule/ScheduleMessageService.java executeOnTimeup; store/DefaultMessageStore.java
 #         load, which recovers before the schedule service knows the levels
 
-# ms: tags codes below are hashes, those far below 0 ext addresses
+# ms: lower tags codes are hashes, or, far below 0, ext addresses
 cdef int64_t EARLIEST_TIME = 2147483648
 
 SCHEDULE_TOPIC_NAME = SCHEDULE_TOPIC.decode("ascii")

@@ -1,5 +1,5 @@
-# The checkpoint of a store whose files were written piece by piece, for a caller that knows them to
-# be durable: as written by a clean close, so that the next opening need not walk the log.
+# Seal: the checkpoint of a store whose files were written piece by piece, and are known to be
+# durable by the caller: as at a clean close, so that the next opening need not walk the log.
 #
 # Source: store/StoreCheckpoint.java
 
@@ -24,8 +24,7 @@ cdef int64_t seal(Store *store, int64_t last_record, int64_t store_timestamp) no
 def seal_store(OpenStore engine, int64_t last_record, int64_t store_timestamp):
     """Write the checkpoint of a store open with "r"; the log's end.
 
-    ``last_record`` is the offset of the last record, or -1, ``store_timestamp`` its
-    store time.
+    ``last_record``: offset of the last record, or -1; ``store_timestamp``: its store time.
     """
     cdef Store *store = engine.entered()
     cdef int64_t rc

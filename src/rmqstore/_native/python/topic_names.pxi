@@ -1,4 +1,4 @@
-# Topic names from Python: deleted topics, and those in topics.json.
+# Topic names from Python: deleted topics, and topics in topics.json.
 #
 # Source: broker/topic/TopicConfigManager.java
 

@@ -1,5 +1,5 @@
-# Files without read permission, or unreadable on the disk: an error for reads of their queue,
-# but for no other queue.
+# Files without read permission, or unreadable on the disk: an error for reads of their own queue
+# alone.
 
 cdef void name_any_unreadable(Store *store, int64_t status, Failure *failure) noexcept nogil:
     """As name_unreadable, for the log and every queue."""

@@ -1,14 +1,14 @@
-# Units of a queue: 20 bytes each that point into the commit log.  Only the dispatch thread writes
-# them, through the mapping; any thread reads them.
+# Units of a queue: 20 bytes each, pointing into the commit log.  Written through the mapping by the
+# dispatch thread alone, read by any thread.
 #
 # Source: store/ConsumeQueue.java
 
 cdef inline void unit_write(
     char *at, int64_t physical_offset, int32_t size, int64_t code,
 ) noexcept nogil:
-    """The size is written last: 4.9.3 treats a unit with a size as complete.
+    """Write a unit, its size last: to 4.9.3 a unit with a size is complete.
 
-    A process killed in between leaves a unit without a size, to be written again.
+    A process killed before that leaves a unit without a size, which is rewritten.
     """
     put_i64(at + UNIT_PHYSICAL_OFFSET, physical_offset)
     put_i64(at + UNIT_TAGS_CODE, code)
@@ -16,7 +16,7 @@ cdef inline void unit_write(
 
 
 cdef inline void unit_read(const char *at, Unit *unit) noexcept nogil:
-    """The size is read first, as it is written last."""
+    """Read a unit, its size first, as it is written last."""
     unit.size = get_i32_acquire(at + UNIT_SIZE)
     unit.physical_offset = get_i64(at + UNIT_PHYSICAL_OFFSET)
     unit.tags_code = get_i64(at + UNIT_TAGS_CODE)
@@ -92,10 +92,7 @@ cdef int64_t queue_use_file(Queue *queue, int64_t start) noexcept nogil:
 
 
 cdef void queue_zero_ahead(Queue *queue, int64_t position) noexcept nogil:
-    """Write zeros before the first unit beyond ``zeroed``, at ``position``.
-
-    Stops for a file whose units are not consecutive.
-    """
+    """Write zeros from ``zeroed`` on, before a unit at ``position``; stops for a file with gaps."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef int64_t start = queue.zeroed
     cdef int fd = -1
@@ -161,7 +158,7 @@ cdef int64_t queue_set_unit(
 
 
 cdef inline void count_unit(Queue *queue, int64_t size) noexcept nogil:
-    """Count an appended message.  Nobody else writes these."""
+    """Count an appended message; the only writer of these fields."""
     atomic_set(&queue.put_units, atomic_peek(&queue.put_units) + 1)
     atomic_set(&queue.put_bytes, atomic_peek(&queue.put_bytes) + size)
 
@@ -169,10 +166,9 @@ cdef inline void count_unit(Queue *queue, int64_t size) noexcept nogil:
 cdef int64_t queue_put_unit(
     Queue *queue, int64_t queue_offset, int64_t physical_offset, int32_t size, int64_t code,
 ) noexcept nogil:
-    """Write unit ``queue_offset`` at its position and publish it.
+    """Write and publish the unit of ``queue_offset``: 1, 0 if it was there already, or a status.
 
-    Returns 1 if it was written, 0 if the same unit was there.  A gap, or a beginning later than
-    0, is filled with blank units.
+    Blank units fill a gap before it, or before a queue that does not begin at 0.
     """
     cdef int64_t next_offset = atomic_peek(&queue.max_offset)
     cdef int64_t at, rc
@@ -310,9 +306,8 @@ cdef int64_t queue_first_at_or_after(
 ) noexcept nogil:
     """First queue offset in [low, stop) whose record begins at or after ``physical_offset``.
 
-    ``stop`` without one.  A blank or an empty unit counts as the one after it, so that what an
-    empty one hides is met; a damaged one with a negative physical offset does not end the search
-    below it.
+    ``stop`` without one.  Blank and empty units count as the next unit, so that a read meets empty
+    ones; a damaged, negative physical offset does not end the search below it.
     """
     cdef int64_t high = stop
     cdef int64_t middle, probe
@@ -334,7 +329,7 @@ cdef int64_t queue_first_at_or_after(
 cdef int64_t queue_skip_blanks(
     Queue *queue, int64_t queue_offset, int64_t stop, Unit *unit,
 ) noexcept nogil:
-    """First queue offset in [queue_offset, stop) that is not blank, with its unit; or ``stop``."""
+    """First queue offset in [queue_offset, stop) with a unit that is not blank; or ``stop``."""
     cdef int64_t rc
     memset(unit, 0, sizeof(Unit))
     while queue_offset < stop:
@@ -354,10 +349,9 @@ cdef int64_t queue_skip_blanks(
 
 
 cdef int64_t queue_used_units(Queue *queue) noexcept nogil:
-    """Units in the files by their bytes: up to the first empty one in the last file.
+    """Queue offset of the first empty unit (size <= 0) in the last file with a unit.
 
-    By bisection, so that the cost does not depend on the size; a unit is empty if its size is
-    not above 0.
+    By bisection, so that the cost does not depend on the file size.
     """
     cdef int64_t low, high, middle, rc, index
     cdef int64_t per_file = queue.files.file_size // UNIT_BYTES
@@ -422,8 +416,8 @@ cdef bint queue_is_of_deleted(Queue *queue) noexcept nogil:
 cdef int64_t queue_trim(Queue *queue, int64_t stop) noexcept nogil:
     """Unlink the files that begin at byte ``stop`` of the queue or later.
 
-    They are left from an earlier life of the topic.  A broker sets a queue's end to the start of
-    the third-last file if the last three are empty.
+    They remain from an earlier life of the topic.  A broker sets a queue's end to the start of the
+    third-last file if the last three are empty.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef FileSlot *last

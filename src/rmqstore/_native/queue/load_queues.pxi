@@ -1,11 +1,11 @@
-# Loading of queues from the directories below consumequeue/, and inference of their file size.
+# Load of the queues from the directories below consumequeue/, and inference of their file size.
 #
 # Source: store/DefaultMessageStore.java loadConsumeQueue
 
 cdef int64_t load_queues(TopicTable *table, Failure *failure) noexcept nogil:
-    """Enter a topic and a queue for each directory below consumequeue/.
+    """Enter a topic and a queue for each directory below consumequeue/; the number of queues.
 
-    Other names are ignored, as by a broker.  Returns the number of queues.
+    Other names are ignored, as by a broker.
     """
     cdef DIR *directory
     cdef dirent *entry
@@ -54,7 +54,7 @@ cdef int64_t note_broken_link(
 
 
 cdef void note_broken(TopicTable *table, const char *path) noexcept nogil:
-    """"r": note a dangling link, or a queue's directory with some in it."""
+    """"r": note a dangling link, or a queue's directory that has some."""
     if table.broken_links < BROKEN_NOTED:
         copy_text(table.broken[table.broken_links], FAILURE_PATH_BYTES, path)
     table.broken_links += 1
@@ -146,7 +146,7 @@ cdef void size_vote(SizeVotes *votes, int64_t size) noexcept nogil:
 
 
 cdef int64_t infer_queue_file_size(TopicTable *table, Failure *failure) noexcept nogil:
-    """The size of a consume queue file, inferred from most queues; 0 unknown."""
+    """Size of a consume queue file, inferred from most queues; 0: unknown."""
     cdef SizeVotes votes
     cdef Queue *queue = first_queue(table)
     cdef int64_t rc
@@ -164,7 +164,7 @@ cdef int64_t infer_queue_file_size(TopicTable *table, Failure *failure) noexcept
 
 
 cdef int64_t infer_ext_file_size(TopicTable *table, Failure *failure) noexcept nogil:
-    """The size of an ext file, inferred from most queues; 0 unknown, or the store writes none.
+    """Size of an ext file, inferred from most queues; 0: unknown, or the store writes none.
 
     REQUIRES: the queues are listed.
     """

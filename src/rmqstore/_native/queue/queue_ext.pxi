@@ -1,8 +1,7 @@
-# Units of a queue in consumequeue_ext, to which a tags code that is an address refers.
+# Ext units of a queue, in consumequeue_ext: a unit refers to one by an address as its tags code.
 #
-# Like the queue's own they are written by the dispatch thread alone, each before the unit that
-# names it, and their addresses ascend along the queue.  A missing or invalid one is no error: the
-# record has all of it but the bit map.
+# Written by the dispatch thread alone, each before the unit that names it; addresses ascend along
+# the queue.  A missing or invalid ext unit is no error: only its bit map is not in the record too.
 #
 # Source: store/ConsumeQueueExt.java; store/ConsumeQueue.java getExt, truncateDirtyLogicFiles
 
@@ -35,13 +34,13 @@ cdef inline int64_t ext_offset(int64_t address) noexcept nogil:
 
 
 cdef inline bint ext_is_written(const Queue *queue) noexcept nogil:
-    """Whether new units of the queue get an ext unit; those of light queues do not."""
+    """Whether new units of the queue get an ext unit; never in a light queue."""
     return queue.ext_settings != NULL and queue.ext_settings.written \
         and not name_is_light(queue.topic.name, queue.topic.length)
 
 
 cdef QueueExt *queue_ext_of(Queue *queue) noexcept nogil:
-    """The queue's ext files, listed at the first call; NULL: none, or no memory."""
+    """Ext files of a queue, listed at the first call; NULL: none, or no memory."""
     cdef char directory[FAILURE_PATH_BYTES]
     cdef QueueExt *ext = load_ext(&queue.ext)
     cdef QueueExt *seen = NULL
@@ -66,10 +65,7 @@ cdef QueueExt *queue_ext_of(Queue *queue) noexcept nogil:
 
 
 cdef int64_t queue_ext_list(QueueExt *ext, Failure *failure) noexcept nogil:
-    """List the files; their number, 0 without a directory.
-
-    Read-only files show their size.
-    """
+    """List the files; their number, 0 without a directory.  "r": infer the file size."""
     cdef Failure unused
     cdef int64_t size
     cdef int64_t rc
@@ -102,7 +98,7 @@ cdef inline bint ext_unit_read(const char *bytes, int64_t room, ExtUnit *unit) n
 cdef int64_t ext_unit_at(
     QueueExt *ext, MappedFile **near, int64_t offset, ExtUnit *unit,
 ) noexcept nogil:
-    """The unit at an offset of the ext files: 0, E_NOT_FOUND without one, or a status."""
+    """Read the unit at an offset of the ext files: 0, E_NOT_FOUND without one, or a status."""
     cdef char bytes[EXT_FIXED_BYTES]
     cdef int64_t room = ext.files.file_size - offset % ext.files.file_size
     cdef int64_t rc
@@ -117,7 +113,7 @@ cdef int64_t ext_unit_at(
 cdef int64_t queue_ext_unit(
     Queue *queue, MappedFile **near, int64_t address, ExtUnit *unit,
 ) noexcept nogil:
-    """Ext unit of an address: 0, or a negative status without a valid one.
+    """Read the ext unit at an address: 0, or a status without a valid one.
 
     ``near`` as for file_set_read_near.
     """
@@ -222,9 +218,9 @@ cdef int64_t queue_ext_room(
 cdef int64_t queue_ext_put(
     Queue *queue, QueueExt *ext, const ExtUnit *unit, const char *bitmap,
 ) noexcept nogil:
-    """Write the next ext unit: its address, or EXT_NONE, as on a full disk.
+    """Write the next ext unit: its address, or EXT_NONE on failure, such as a full disk.
 
-    REQUIRES: queue_ext_begin returned 0.  ``unit.size`` is computed from its bit map.
+    REQUIRES: queue_ext_begin returned 0.  Computes ``unit.size`` from the bit map.
     """
     cdef int64_t at = atomic_peek(&ext.files.wrote)
     cdef int64_t size = EXT_FIXED_BYTES + unit.bitmap_bytes

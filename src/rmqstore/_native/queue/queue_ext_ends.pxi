@@ -1,7 +1,7 @@
 # Begin and end of a queue's ext units: found after an opening, cut, removed.
 #
-# The queue's own units show them: 4.9.3 goes through all ext files instead, and until then takes
-# the bytes behind the last unit named by the queue for more of them.
+# The queue's units show both ends.  4.9.3 walks all ext files instead, and until then takes the
+# bytes after the last ext unit that the queue names for more of them.
 #
 # Source: store/ConsumeQueueExt.java recover, truncateByMinAddress, truncateByMaxAddress, destroy
 
@@ -13,8 +13,8 @@ cdef enum:
 cdef int64_t ext_end_before(Queue *queue, QueueExt *ext, int64_t stop) noexcept nogil:
     """End of the ext units named by the queue's units below ``stop``, or a status.
 
-    Addresses ascend, so the newest one decides.  If it is missing, nothing may be written that
-    it would then name: the end is the beginning of the file after it.
+    The newest address decides, as addresses ascend.  If its ext unit is missing, the end is the
+    start of the next file: no other ext unit may get that address.
     """
     cdef ExtUnit there
     cdef Slice units
@@ -24,7 +24,7 @@ cdef int64_t ext_end_before(Queue *queue, QueueExt *ext, int64_t stop) noexcept 
     cdef int64_t most = file_set_stop(&ext.files)
     cdef int64_t at = stop
     cdef int64_t rc, start, i, offset
-    if most == 0:                            # only damage lies beyond that many of the largest
+    if most == 0:                            # beyond that many of the largest: damage
         most = min(stop, INT64_MOST // (1 << 16)) * (EXT_UNIT_MAX_BYTES + EXT_END_BYTES)
     while at > first:
         start = max(first, at - EXT_SEARCH_UNITS)
@@ -71,7 +71,7 @@ cdef int64_t queue_ext_begin(Queue *queue, QueueExt *ext, int64_t stop) noexcept
 
 
 cdef void queue_ext_restart(Queue *queue) noexcept nogil:
-    """Restart a queue's ext units, as its units end elsewhere now."""
+    """Restart a queue's ext units, as the end of its units has moved."""
     cdef QueueExt *ext = load_ext(&queue.ext)
     if ext == NULL:
         return
@@ -83,9 +83,9 @@ cdef void queue_ext_restart(Queue *queue) noexcept nogil:
 
 
 cdef int64_t queue_ext_cut(Queue *queue, QueueExt *ext) noexcept nogil:
-    """Remove everything behind the end: files that begin there, and bytes of the one with the end.
+    """Remove all beyond the end: whole files, and the rest of the end's file.
 
-    A broker reads the units of a file from its first to the first of size 0.
+    A broker reads a file's units up to the first of size 0.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef stat_t status
@@ -176,10 +176,10 @@ cdef int64_t queue_ext_complete(Queue *queue, Failure *failure) noexcept nogil:
 
 
 cdef int64_t queue_ext_truncate_before(Queue *queue, int64_t address) noexcept nogil:
-    """Remove the files that end before the unit at ``address``: their number, or a status.
+    """Remove the files that end before ``address``: their number, or a status.
 
-    ``address`` is the tags code of the queue's first unit whose record is in the log; a code that
-    is no address removes nothing.  REQUIRES: the locks of flushing queues and of dispatch.
+    ``address``: tags code of the queue's first unit with a record in the log; a code that is no
+    address removes nothing.  REQUIRES: the locks of flushing queues and of dispatch.
     """
     cdef char path[FAILURE_PATH_BYTES]
     cdef QueueExt *ext

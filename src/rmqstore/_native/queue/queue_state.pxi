@@ -1,4 +1,4 @@
-# State of a topic and of one of its queues while a store is open.
+# State of topics and queues while a store is open.
 #
 # Source: store/ConsumeQueue.java; store/DefaultMessageStore.java consumeQueueTable
 
@@ -10,8 +10,8 @@ cdef enum:
     FILTER_POSITIONS_MAX = 16    # bits of one subscription in a bit map
     TOPIC_DIRECTORY_BYTES = 255  # the longest name of a directory
 
-# Units derived from the log, from ``start`` on: those missing or wrong in the files.  Complete
-# before it is published; after that neither changed nor freed while the queue lives.
+# Units derived from the log, from the first one missing or wrong in the files on.  Complete before
+# it is published; then neither changed nor freed while the queue exists.
 cdef struct Derived:
     Derived *older               # its predecessor
     char *units
@@ -47,7 +47,7 @@ cdef struct QueueExt:
 
 
 # A subscription with an expression, for the bit maps: does it want a message?
-# ``evaluate`` answers 1 for true; 0, or a negative number, for anything else.
+# ``evaluate`` returns 1 for true, else 0 or a negative number.
 cdef struct BitmapFilter:
     int64_t (*evaluate)(
         const void *compiled, const char *properties, int64_t length) noexcept nogil
@@ -85,7 +85,7 @@ cdef struct TimeMemo:
     int64_t low                  # the ends of the bisection
     int64_t high
     const Derived *derived       # the queue's at that time
-    atomic_i64 ascend_high       # times ascend to this end, as far as the log's are known
+    atomic_i64 ascend_high       # times ascend up to this end
     int64_t searches             # between these ends, one after the other
     int64_t made_at              # monotonic ns
     int64_t *times               # store time + 1, the node's children at 2n and 2n + 1; 0: unknown
@@ -104,7 +104,7 @@ cdef struct Topic:
     atomic_i64 client_bytes
     Queue **queues               # by id, up to queue_room; replaced by a larger copy
     int64_t queue_room
-    Queue *far_queues            # those with ids too high for the array
+    Queue *far_queues            # queues with ids too high for the array
     Queue *first_queue           # all of them, in order of entry
     int64_t deleted_before       # records below this log offset belong to a deleted topic
     int64_t noted_before         # the same, from rmqstore-deleted.json
@@ -172,7 +172,7 @@ cdef Queue *queue_new(
     if queue == NULL:
         return NULL
     if topic != NULL and topic.length > TOPIC_DIRECTORY_BYTES:
-        # RocketMQ 5, whose queues are elsewhere then.  No topic has a space: nothing is there.
+        # Of RocketMQ 5, with queues elsewhere.  No topic has a space: the path does not exist.
         snprintf(directory, FAILURE_PATH_BYTES, "consumequeue/a topic of %d bytes/%d",
                  topic.length, queue_id)
     elif topic != NULL:
@@ -184,7 +184,7 @@ cdef Queue *queue_new(
     queue.id = queue_id
     file_set_init(&queue.files, root, directory, file_size, writable)
     queue.files.window = QUEUE_WINDOW
-    queue.files.of_queue = topic != NULL      # by itself it has no log to be rebuilt from
+    queue.files.of_queue = topic != NULL      # a part by itself has no log to rebuild it from
     return queue
 
 

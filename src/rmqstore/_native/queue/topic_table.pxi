@@ -1,6 +1,6 @@
-# Topic and queue -> state: a C hash table, so that neither put nor dispatch needs a
-# Python dict.  Topics and queues are freed only with the store, so readers may keep pointers.
-# Lookups take no lock, insertions the table's.
+# Topic and queue -> state: a C hash table, as put and dispatch use no Python dict.  Topics and
+# queues are freed only with the store: readers may keep pointers.  Lookups take no lock, insertions
+# the table's.
 #
 # Source: store/DefaultMessageStore.java consumeQueueTable, CommitLog.topicQueueTable
 
@@ -81,7 +81,7 @@ cdef inline uint32_t topic_hash(const char *name, int64_t length) noexcept nogil
 cdef int64_t topic_table_init(
     TopicTable *table, int root, int64_t file_size, bint writable, OpenFiles *open_files,
 ) noexcept nogil:
-    """``file_size`` is that of the consume queue files; ``root`` is -1 without files."""
+    """Initialize; ``file_size``: of consume queue files; ``root``: -1 without files."""
     memset(table, 0, sizeof(TopicTable))
     table.root = root
     table.file_size = file_size
@@ -134,17 +134,17 @@ cdef inline bint queue_is_unlisted(TopicTable *table, Queue *queue) noexcept nog
 
 
 cdef inline bint queue_is_gone(TopicTable *table, Queue *queue) noexcept nogil:
-    """"r": whether its topic was deleted; units derived from the log replace its files."""
+    """"r": whether a queue's topic was deleted; units derived from the log replace the files."""
     return queue_is_unlisted(table, queue) and load_derived(&queue.derived) == NULL
 
 
 cdef inline bint topic_is_light(const Topic *topic) noexcept nogil:
-    """Whether its queue is a light one, with units of other queues' records."""
+    """Whether the topic's queue is a light one, with units of other queues' records."""
     return name_is_light(topic.name, topic.length)
 
 
 cdef bint topic_is_kept(const Topic *topic) noexcept nogil:
-    """Whether the topic is one that brokers create themselves, which topics.json may lack."""
+    """Whether brokers create the topic themselves, possibly without an entry in topics.json."""
     return topic.schedule or topic.name[0] == 37 \
         or strncmp(topic.name, "RMQ_SYS_", 8) == 0 or strncmp(topic.name, "rmq_sys_", 8) == 0 \
         or strncmp(topic.name, "TRANS_CHECK_MAX_TIME_TOPIC", 26) == 0
@@ -210,7 +210,7 @@ cdef inline Queue *queue_find(Topic *topic, int32_t queue_id) noexcept nogil:
 
 
 cdef Queue *first_queue_from(Topic *topic) noexcept nogil:
-    """The first queue of a topic, or of the topics after it; NULL if there is none."""
+    """First queue of a topic, or of the topics after it; NULL: none."""
     cdef Queue *queue
     while topic != NULL:
         queue = load_queue(&topic.first_queue)
@@ -221,7 +221,7 @@ cdef Queue *first_queue_from(Topic *topic) noexcept nogil:
 
 
 cdef inline Queue *first_queue(TopicTable *table) noexcept nogil:
-    """The first queue of all topics; a queue created during the walk may be missed."""
+    """First queue of all topics; a queue created during the walk may be missed."""
     return first_queue_from(load_topic(&table.first))
 
 
@@ -284,8 +284,8 @@ cdef int64_t topic_grow(TopicTable *table, Topic *topic, int64_t queue_id) noexc
 cdef bint topic_name_stored(const char *name, int64_t length) noexcept nogil:
     """Whether a stored topic can have the name: text that is a single path component.
 
-    Brokers before 4.7 accepted nearly any, and their stores are read; the file system limits the
-    length of one with a directory.
+    Stores of brokers before 4.7, which accepted nearly any name, are read too; the file system
+    limits the length of a name with a directory.
     """
     if length < 1 or length > TOPIC_V2_MAX_BYTES or (name[0] == 46 and (
             length == 1 or (length == 2 and name[1] == 46))):

@@ -1,8 +1,8 @@
-# "r" on a store without an owner: missing queues, and units that never reached the disk, are
-# derived from the log as by a recovery, and kept in memory.
+# Derived queues, "r" without an owner: missing queues, and units that never reached the disk, are
+# rebuilt from the log as by a recovery, in memory.
 
 cdef enum:
-    GOES_ON_BYTES = 4 << 20      # examined behind the end of a log with complete queues
+    GOES_ON_BYTES = 4 << 20      # examined beyond the end of a log with complete queues
 
 cdef int64_t derive_units(Store *store) noexcept nogil:
     """Derive the queues as a recovery would leave them."""
@@ -41,8 +41,8 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
     infer_deleted_topics(store, end)
     rc = derive_queues(store, &checkpoint, end)
     if rc >= 0:
-        # A search along the records ends before the first damaged one behind the last unit,
-        # and the one above was made before there were units.
+        # A search from the last unit ends at the first damaged record, and the search above was
+        # made without units.
         atomic_raise(&store.view.log_end, end)
         log_end_searched(store, monotonic_ns())
         mark_unnamed(store)
@@ -52,7 +52,7 @@ cdef int64_t derive_units(Store *store) noexcept nogil:
 cdef int64_t find_end_reading(
     Store *store, const Checkpoint *checkpoint, int64_t end,
 ) noexcept nogil:
-    """As find_lost_end, unless an owner, who appends, appeared since the store was opened."""
+    """As find_lost_end, unless an owner has appeared, which appends."""
     cdef stat_t status
     cdef int64_t rc
     if not store.recovery.clean:
@@ -65,10 +65,10 @@ cdef int64_t find_end_reading(
 
 
 cdef int64_t log_goes_on(Store *store, int64_t end) noexcept nogil:
-    """1 if nonzero bytes lie behind the end that units and records show, else 0.
+    """1 if nonzero bytes follow the end shown by units and records, else 0, or a status.
 
-    A damaged record may be there, with good ones behind it that no unit names.  Without any
-    unit all of the log is examined, else the beginnings of its files and the next bytes.
+    They may be a damaged record, followed by good ones without units.  Examined are the next bytes
+    and the beginnings of the files; without any unit, the whole log.
     """
     cdef MappedFile near
     cdef MappedFile *file = NULL
@@ -121,7 +121,7 @@ cdef int64_t derive_queues(
 
 
 cdef int64_t derive_from_first(Store *store, int64_t end) noexcept nogil:
-    """Use only the contents of files that the log confirms."""
+    """Use files only as far as the log confirms them."""
     cdef int64_t rc = examine_below(store, NULL)
     if rc < 0:
         return rc
@@ -133,7 +133,7 @@ cdef int64_t derive_from_first(Store *store, int64_t end) noexcept nogil:
 
 
 cdef bint has_light_queue(Store *store) noexcept nogil:
-    """Whether any queue has units of other queues' records."""
+    """Whether any queue has units of records of other queues."""
     cdef Queue *queue = first_queue(&store.table)
     while queue != NULL:
         if topic_is_light(queue.topic):
@@ -189,7 +189,7 @@ cdef int64_t derive_walk(Store *store, int64_t start, int64_t stop) noexcept nog
 
 
 cdef int64_t derive_unit(Store *store, const char *data, const Record *record) noexcept nogil:
-    """Set the unit of a record, in memory unless its queue's file has it."""
+    """Set a record's unit, in memory unless its queue's file has it."""
     cdef DispatchRequest request
     cdef Queue *queue
     cdef int64_t wanted

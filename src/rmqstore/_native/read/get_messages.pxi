@@ -30,7 +30,7 @@ cdef struct Got:
     Queue *queue                 # the queue read; NULL: none
     MappedFile *ext_near         # the ext file read last
     bint unit_is_bad             # it points elsewhere; bad_offset is its byte in the queue
-    bint paused                  # the filter's work limit was reached: call again to go on
+    bint paused                  # the filter's work limit was reached: call again
     bint removed                 # a removed record was passed over
     bint at_once                 # do not wait for earlier puts: set by the caller
     bint head_asked              # earlier puts were waited for, or the files refreshed
@@ -51,7 +51,7 @@ cdef int64_t got_add(Got *got, const Found *found) noexcept nogil:
 
 
 cdef int64_t got_reserve(Got *got, int64_t count) noexcept nogil:
-    """Make room for ``count`` at once: each growth of the array may move it."""
+    """Make room for ``count`` messages at once: each growth of the array may move it."""
     cdef Found *grown
     if count <= got.room:
         return 0
@@ -75,14 +75,14 @@ cdef void got_clear(Got *got) noexcept nogil:
 # Outcome for a reader's unit that was read as empty.
 cdef enum:
     UNIT_EMPTY                   # confirmed, and others follow
-    UNIT_THERE                   # written by now
-    UNIT_TAKEN_BACK              # with those after it
+    UNIT_THERE                   # written meanwhile
+    UNIT_TAKEN_BACK              # together with all units after it
 
-# What follows a step of a read; a failure is a status.
+# Next action after a step of a read; a failure is a status.
 cdef enum:
     READ_ON                      # the next unit
     READ_AGAIN                   # the same unit, from its file
-    READ_STOPS                   # what was found is the result
+    READ_STOPS                   # the messages found so far are the result
     READ_ENDED                   # the result, with its status and next offset, is complete
 
 # A read of a queue.
@@ -103,8 +103,8 @@ cdef int64_t get_messages(
 ) noexcept nogil:
     """Fill ``got``; 0, or E_CORRUPT with ``got.bad_offset`` and ``got.field``, or another status.
 
-    ``queue`` NULL is an unknown queue.  With ``got.paused`` set, the result is one of fewer
-    units; another call with the same arguments goes on.
+    ``queue`` NULL: unknown queue.  If ``got.paused``, fewer units were read; call again with the
+    same arguments.
     """
     cdef Reading reading = Reading(
         store, queue, filter, got, NULL, offset, max_messages, max_bytes)
@@ -167,7 +167,7 @@ cdef int64_t read_units(Reading *reading) noexcept nogil:
 
 
 cdef int64_t read_run(Reading *reading, Slice *units, int64_t *rc) noexcept nogil:
-    """The number of the next units in a slice to release; at 0 ``rc`` has the reason."""
+    """Number of the next units, in a slice to release; at 0 ``rc`` is the reason."""
     cdef Got *got = reading.got
     cdef int64_t count = min(min(got.stop, got.max_offset) - reading.at, <int64_t>GET_UNITS)
     if not reading.filter.active:
@@ -204,7 +204,7 @@ cdef inline int64_t read_records(
         if got.count >= reading.max_messages or got.paused:
             break
         unit_read(units.data + i * UNIT_BYTES, &unit)
-        # An empty one's code says nothing.
+        # An empty unit's code is meaningless.
         if unit.size <= 0 or unit_passes(
                 &reading.filter.tags, reading.queue, &got.ext_near, unit.tags_code):
             rc = read_record(reading, &unit)
@@ -247,7 +247,7 @@ cdef inline int64_t read_record(Reading *reading, const Unit *unit) noexcept nog
 
 
 cdef int64_t read_refused(Reading *reading, const Unit *unit, int64_t rc) noexcept nogil:
-    """What follows a unit whose record cannot be read for the reason ``rc``."""
+    """Next action after a unit whose record cannot be read, with the status ``rc``."""
     cdef Store *store = reading.store
     cdef Queue *queue = reading.queue
     cdef Got *got = reading.got
@@ -272,7 +272,7 @@ cdef int64_t read_refused(Reading *reading, const Unit *unit, int64_t rc) noexce
 
 
 cdef bint queue_file_is_missing(Queue *queue, int64_t queue_offset) noexcept nogil:
-    """Whether the file there is missing between two others."""
+    """Whether the queue file at ``at`` is missing between two others."""
     cdef int64_t byte = queue_offset * UNIT_BYTES
     return file_set_start(&queue.files) <= byte and file_set_next_start(&queue.files, byte) > 0
 
@@ -280,11 +280,10 @@ cdef bint queue_file_is_missing(Queue *queue, int64_t queue_offset) noexcept nog
 cdef int64_t queue_ends_at(
     Store *store, Queue *queue, int64_t at, int64_t stop,
 ) noexcept nogil:
-    """Whether an owner's recovery took back the units from ``at`` on, and has not rewritten them.
+    """State of an empty unit, UNIT_...: an owner's recovery may have taken back the units from it.
 
-    It empties and writes them in ascending order, so that meanwhile the first, the last one is
-    still there.  A reader that derived units beyond them may not know of it yet.  The file may
-    also be another one by now.
+    It empties and rewrites them in ascending order: the last one may still exist.  A reader that
+    derived units beyond may not know of it yet, and the file may have been replaced.
     """
     cdef Derived *derived = load_derived(&queue.derived)
     cdef Unit unit
@@ -326,7 +325,7 @@ cdef bint unit_is_inside(Store *store, const Unit *unit) noexcept nogil:
 cdef bint get_removed(Store *store, Queue *queue, int64_t at, Got *got) noexcept nogil:
     """Whether retention removed the record at ``at``, by a fresh minimum.
 
-    The result then ends there, so that every reader notices the gap.
+    If so, end the result there: every reader notices the gap.
     """
     if not store.writable and queue_refresh_now(store, queue) < 0:
         return False
@@ -341,7 +340,7 @@ cdef bint get_removed(Store *store, Queue *queue, int64_t at, Got *got) noexcept
 
 
 cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) noexcept nogil:
-    """Current min and max, as after ``head_met`` if a read up to ``reach`` meets the head."""
+    """Current min and max; as after head_met if a read up to ``reach`` meets the head."""
     cdef int64_t rc = 0
     got.queue = queue
     if not store.writable and queue != NULL and queue.unreadable:
@@ -363,10 +362,9 @@ cdef int64_t queue_bounds(Store *store, Queue *queue, int64_t reach, Got *got) n
 
 
 cdef int64_t head_met(Store *store, Queue *queue, Got *got) noexcept nogil:
-    """At the head: wait until earlier puts are in the queue, once a call.
+    """Before a read reports the queue's end, once a call: wait until earlier puts are in the queue.
 
-    Every read of a queue comes here, with any filter, before it reports the queue's end.
-    A reader without the lock looks for an owner's appends instead.
+    A read-only store looks for an owner's appends instead.
     """
     got.head_asked = True
     if store.writable:

@@ -1,21 +1,21 @@
-# Parts of the log covered by the index, and other parts known to be keyless.
+# Ranges of the log covered by the index, and ranges known to be keyless.
 
 cdef bint index_is_usable(Store *store, Index *index) noexcept nogil:
-    """Whether its keys may be queried; read-only mode queries no unchecked file."""
+    """Whether a file may be queried; in read-only mode, only once it is checked."""
     cdef int64_t state = atomic_get(&index.state)
     return state != INDEX_BROKEN and (store.writable or state != INDEX_UNCHECKED)
 
 
 cdef inline bint newest_has_all(Index *index) noexcept nogil:
-    """Whether the newest file still has all the keys that were entered in it."""
+    """Whether the newest file still has all keys entered in it."""
     return atomic_get(&index.state) != INDEX_PATCHED
 
 
 cdef bint older_has_all(Index *index) noexcept nogil:
     """As newest_has_all, for a file with a newer one.
 
-    One that is not full lost its last keys in a power cut.  A recovery enters them in a
-    file between it and the next, if there is a name between theirs.
+    If not full, it lost its last keys in a power cut.  A recovery enters them in a new file between
+    the two, if a name between theirs is free.
     """
     return newest_has_all(index) and index_is_full(index)
 
@@ -41,9 +41,9 @@ cdef bint index_set_is_checked(IndexSet *indexes) noexcept nogil:
 
 
 cdef int64_t index_set_ready(Store *store) noexcept nogil:
-    """"r": check the new files.  Nothing is changed on the disk.
+    """"r": check new files, without changes on the disk.
 
-    With a live owner, the newest file is trusted by its header, as it changes.
+    A live owner's newest file keeps changing: its header is trusted.
     """
     cdef IndexSet *indexes = &store.indexes
     cdef Index *index

@@ -1,21 +1,21 @@
-# The end of the log: the wrote position, or in read-only mode as the files show it.
+# End of the log: the wrote position, or, in read-only mode, the end found in the files.
 #
-# A reader remembers the end it found.  It is the end as long as nothing begins there: an
-# owner writes the next record's first bytes there before anything else shows the record.
+# A reader caches the end.  It is valid while no record begins there: an owner writes a record's
+# first bytes before anything else shows the record.
 #
 # Source: store/CommitLog.java getMaxOffset
 
 cdef enum:
     SEARCH_SHARE = 20            # at most this fraction of the time goes into full searches
-    TAIL_CHUNK = 8 << 10         # bytes read at a time behind the known end: few if torn
+    TAIL_CHUNK = 8 << 10         # bytes read at a time beyond the known end: few if torn
     NEXT_BYTES = 8               # of the next record: its size and its magic
 
 
 cdef int64_t log_end(Store *store) noexcept nogil:
-    """The end of the log; in read-only mode the first offset at which no good record begins.
+    """End of the log; in read-only mode the first offset at which no good record begins.
 
-    Searched from the greatest offset that a good unit of any queue names; again only after some
-    time, as events that matter, an owner's recovery or records after damaged ones, are rare.
+    Searched from the greatest offset named by a good unit of any queue; repeated only after some
+    time: an owner's recovery, and records after damage, are rare.
     """
     cdef int64_t end, began
     if store.writable:
@@ -35,7 +35,7 @@ cdef int64_t log_end(Store *store) noexcept nogil:
 
 
 cdef void log_end_searched(Store *store, int64_t began) noexcept nogil:
-    """Note a full search that began then: the next one is due when it is worth its time."""
+    """Note a full search that began at ``began``; the next is due in proportion to its duration."""
     cdef int64_t ended = monotonic_ns()
     atomic_set(&store.view.search_at, ended + max(
         <int64_t>REFRESH_AFTER_NS, (ended - began) * SEARCH_SHARE))
@@ -52,7 +52,7 @@ cdef bint log_begins_at(Store *store, int64_t offset) noexcept nogil:
 
 
 cdef int64_t log_end_after(Store *store, int64_t end) noexcept nogil:
-    """The first offset at or after a record's end at which no good record begins."""
+    """First offset at or after a record's end at which no good record begins."""
     cdef Record record
     cdef const char *data
     cdef Cursor cursor

@@ -1,4 +1,4 @@
-# Units of several queues in log order, by a heap of each queue's next unit.
+# Units of several queues in log order: a heap of each queue's next unit.
 #
 
 cdef enum:
@@ -38,10 +38,7 @@ cdef void merged_free(MergedQueues *merged) noexcept nogil:
 
 
 cdef int64_t lane_fill(MergedQueues *merged, Lane *lane) noexcept nogil:
-    """Load the first unit at or after ``at`` that points to a record: 1, 0 if there is none.
-
-    E_REMOVED if a file of the queue is gone.
-    """
+    """Load the first unit from ``at`` on with a record: 1, 0: none, E_REMOVED: a file is gone."""
     cdef int64_t rc
     while lane.at < lane.stop:
         if lane.units.data == NULL or lane.at < lane.units_at \

@@ -1,9 +1,9 @@
-# A queue offset by store time: bisection over the units and the heads of their records, and one
-# after the other through as much time as the clock went back by.
+# Queue offset by store time: bisection over units and their records' heads, then a linear search
+# through as much time as the clock went back by.
 #
-# Searches between the same ends begin with the same records, and each costs misses of the
-# processor's caches.  So their times are remembered for a moment; the two deciding records are
-# read by each search itself.
+# Searches between the same ends begin with the same records, each of which misses the processor's
+# caches.  So their times are cached for a moment; each search reads the two deciding records
+# itself.
 #
 # Source: store/ConsumeQueue.java getOffsetInQueueByTime
 
@@ -45,10 +45,10 @@ cdef void time_search_end(TimeSearch *search) noexcept nogil:
 
 
 cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogil:
-    """Store time of a queue's message, E_NOT_FOUND if it is gone, or a status.
+    """Store time of a queue's message; E_NOT_FOUND: removed; or a status.
 
-    From the record's head alone if that names the unit's queue and position; else from the
-    record, fully checked.
+    From the record's head alone if it names the unit's queue and position; else from the fully
+    checked record.
     """
     cdef Store *store = search.store
     cdef Found found
@@ -79,7 +79,7 @@ cdef int64_t search_time(TimeSearch *search, int64_t queue_offset) noexcept nogi
 cdef int64_t search_failed(
     TimeSearch *search, int64_t queue_offset, const Unit *unit, int64_t status,
 ) noexcept nogil:
-    """As search_time, where a unit led to no record: its file may be another one by now."""
+    """As search_time, for a unit without a record: its file may have been replaced."""
     if not search.store.writable and unit_changes(
             search.store, search.queue, queue_offset, unit, status, search.field):
         mapped_file_release(search.units)
@@ -96,7 +96,7 @@ cdef int64_t search_failed(
 cdef inline bint head_names(
     const char *head, const Unit *unit, const Queue *queue, int64_t queue_offset,
 ) noexcept nogil:
-    """Whether the beginning of a record is that of the unit's message."""
+    """Whether a record's head is the unit's message's."""
     cdef int32_t magic = get_i32(head + RECORD_MAGIC)
     return (magic == MAGIC_MESSAGE or magic == MAGIC_MESSAGE_V2) \
         and get_i32(head + RECORD_SIZE) == unit.size \
@@ -106,7 +106,7 @@ cdef inline bint head_names(
 
 
 cdef int64_t *memo_take(Queue *queue, int64_t low, int64_t high) noexcept nogil:
-    """Take the remembered times of searches between these ends, to be given back; NULL: none."""
+    """Take the cached times of searches between these ends, to be given back; NULL: none."""
     cdef TimeMemo *memo = &queue.time_memo
     cdef const Derived *derived = load_derived(&queue.derived)
     cdef int64_t now = monotonic_ns()
@@ -144,9 +144,8 @@ cdef int64_t offset_by_time(
 ) noexcept nogil:
     """Queue offset between the messages of [low, high) stored until ``millis`` and later.
 
-    Where times do not ascend, it is that of the first stored later, or the one after the last
-    stored until then: nothing that was stored later lies before it, or nothing earlier behind.
-    E_BUSY: to be continued by each_by_time.
+    If times do not ascend, ``which`` decides: the first one stored later, or the one after the last
+    stored until ``millis``.  E_BUSY: continue with each_by_time.
     """
     cdef TimeMemo *memo = &search.queue.time_memo
     cdef int64_t back, at
@@ -171,7 +170,7 @@ cdef int64_t offset_by_time(
 
 
 cdef int64_t time_stop(TimeSearch *search, int64_t low, int64_t high) noexcept nogil:
-    """The end of the log for messages of [low, high)."""
+    """End of the log for messages of [low, high)."""
     cdef Unit unit
     if search.store.writable:
         return atomic_get(&search.store.log.wrote)
@@ -184,9 +183,9 @@ cdef int64_t time_stop(TimeSearch *search, int64_t low, int64_t high) noexcept n
 
 
 cdef int64_t each_by_time(TimeSearch *search) noexcept nogil:
-    """As offset_by_time, of times in any order: one message after the other.
+    """As offset_by_time, by linear search: times in any order.
 
-    E_BUSY after TIMES_A_SLICE of them: to be called again.
+    E_BUSY after TIMES_A_SLICE messages: call again.
     """
     cdef bint upward = search.which == TIME_FIRST_LATER
     cdef int64_t time
@@ -212,10 +211,10 @@ cdef int64_t each_by_time(TimeSearch *search) noexcept nogil:
 cdef int64_t first_stored_after(
     TimeSearch *search, int64_t millis, int64_t low, int64_t high,
 ) noexcept nogil:
-    """The first queue offset in [low, high) stored later than ``millis``, or ``high``.
+    """First queue offset in [low, high) stored later than ``millis``, or ``high``.
 
-    REQUIRES: times ascend; else every message before it was stored until ``millis`` and as much
-    as the clock went back by, and those from it on no more than that before it.
+    If the clock went back by up to b ms: all messages before it were stored until ``millis`` + b,
+    and all from it on not before ``millis`` - b.
     """
     cdef int64_t *times = memo_take(search.queue, low, high) if low < high else NULL
     cdef int64_t rc
@@ -229,9 +228,9 @@ cdef int64_t first_stored_after(
 cdef int64_t bisect_times(
     TimeSearch *search, int64_t millis, int64_t low, int64_t high, int64_t *times, bint *decided,
 ) noexcept nogil:
-    """As first_stored_after, with the remembered ``times`` unless NULL.
+    """As first_stored_after, with cached ``times`` unless NULL.
 
-    The answer is not ``decided`` if a record beside it differs from its remembered time.
+    Not ``decided`` if a record next to the result contradicts its cached time.
     """
     cdef int64_t middle, probe, time
     cdef int64_t node = 1

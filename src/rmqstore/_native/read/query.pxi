@@ -1,4 +1,4 @@
-# Find by key: the index files newest first, and the log itself where no index file covers it.
+# Find by key: index files newest first, and the log where no index file covers it.
 #
 # Source: store/DefaultMessageStore.java queryMessage, store/index/IndexService.java queryOffset
 
@@ -17,7 +17,7 @@ cdef struct KeyQuery:
     int64_t end
     bint index_only
     bint records                 # keep the records; else only their offsets
-    int64_t hits_before          # hits of other keys, stored before this one's
+    int64_t hits_before          # hits of earlier keys
     int64_t head                 # the end of the log if the caller knows it; 0: find it
     Index *walked                # NULL, or the file whose entries for the key are known:
     int64_t walked_end           # its end when they were found
@@ -111,7 +111,7 @@ cdef inline bint search_has_enough(const KeySearch *search) noexcept nogil:
 
 
 cdef int64_t query_wait(Store *store) noexcept nogil:
-    """Wait for earlier puts; in a reader, refresh log and index: 0 or a status."""
+    """Wait for earlier puts; "r": refresh log and index.  0 or a status."""
     if store.writable:
         # Do not wait for records that cannot become visible: a failed store can still be read.
         wait_for_earlier_puts(store)
@@ -123,9 +123,9 @@ cdef int64_t query_wait(Store *store) noexcept nogil:
 
 
 cdef int64_t search_file(KeySearch *search, Index *index, int64_t i) noexcept nogil:
-    """Search the log down to the entries of index file ``i``, then the entries.
+    """Search the log down to index file ``i`` (NULL: to its beginning), then the file.
 
-    NULL: down to the log's beginning.  Returns 0, 1 if there are enough hits, or the failure.
+    0, 1 if there are enough hits, or a status.
     """
     cdef Store *store = search.store
     cdef int64_t stop = log_first(store)
@@ -198,10 +198,10 @@ cdef int64_t search_add_offset(KeySearch *search, int64_t offset) noexcept nogil
 
 
 cdef int64_t search_index(KeySearch *search, Index *index) noexcept nogil:
-    """Collect the hits of one index file: 0, 1 if there are enough, or the failure.
+    """Collect the hits of one index file: 0, 1 if there are enough, or a status.
 
-    The records' own times decide: those of entries and header are rounded, and clamped or
-    contradictory where a clock went back.
+    The records' own times decide: times of entries and header are rounded, and clamped or
+    contradictory after a clock went back.
     """
     cdef Store *store = search.store
     cdef const KeyQuery *query = search.query
@@ -258,10 +258,9 @@ cdef int64_t search_candidate(
 cdef int64_t hit_in_place(
     KeySearch *search, MappedFile **near, int64_t offset,
 ) noexcept nogil:
-    """Add the offset of a record with the key, without a copy of the record.
+    """Add the offset of a record with the key, without a copy: 0, 1 if there are enough, a status.
 
-    Returns 0, 1 if there are enough, or a status; HIT_UNKNOWN if its mapped bytes are not good:
-    it has to be read.
+    HIT_UNKNOWN if its mapped bytes are not good: it has to be read.
     """
     cdef Record record
     cdef int64_t field
@@ -297,7 +296,7 @@ cdef bint not_recovered(Store *store, int64_t offset) noexcept nogil:
 
 
 cdef bint is_left_out(Store *store, const char *data, const Record *record) noexcept nogil:
-    """Whether a recovery of a read-only store would remove a record whose body checks.
+    """"r": whether a recovery would remove a record whose body CRC matches.
 
     An owner may have written a good record there since the damage was found.
     """
@@ -319,7 +318,7 @@ cdef bint lies_inside_record(Store *store, int64_t offset) noexcept nogil:
     cdef int64_t at
     cursor_init(&cursor, store, log_boundary(store, offset, 0), offset)
     cursor.check_crc = False
-    cursor.report_removed = True             # no record continues behind a missing file
+    cursor.report_removed = True             # no record continues after a missing file
     while cursor_next(&cursor, &record, &data) > 0:
         pass
     at = cursor.at
@@ -328,10 +327,10 @@ cdef bint lies_inside_record(Store *store, int64_t offset) noexcept nogil:
 
 
 cdef int64_t search_log(KeySearch *search, int64_t start, bint whole) noexcept nogil:
-    """Collect the hits from ``start`` to ``search.until``, where no index file has the keys.
+    """Collect the hits from ``start`` to ``search.until``, not covered by the index, newest first.
 
-    Newest first.  ``whole``: the record at ``start`` is in the index with all its keys.  Otherwise
-    it is read each time: an owner may still be entering its keys, or no index precedes it.
+    ``whole``: the index has all keys of the record at ``start``.  Otherwise that is read each time:
+    an owner may still be entering its keys, or no index precedes it.
     """
     cdef Store *store = search.store
     cdef Offsets found_at
@@ -396,9 +395,8 @@ cdef int64_t search_walk(
 ) noexcept nogil:
     """Search from ``start`` to ``search.until``, oldest first: 1 if it has any keys, 0 or a status.
 
-    The first damage that may hide the key is noted in ``got``, unless opening reported it.
-    A part without keys is noted as keyless.  ``known``: the offset of a record that is in the
-    index and does not count, -1 for none.
+    Notes a keyless range, and, in ``got``, the first damage that may hide the key, unless opening
+    reported it.  ``known``: offset of a record in the index, not counted; -1: none.
     """
     cdef Store *store = search.store
     cdef Cursor cursor

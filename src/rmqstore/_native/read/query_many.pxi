@@ -1,4 +1,4 @@
-# Queries of many keys: a lookup in the newest index file for a chunk of them, then each by itself.
+# Queries of many keys: the newest index file is walked for a chunk of keys, then each is queried.
 #
 # Source: none; RocketMQ has one query for each key
 
@@ -10,7 +10,7 @@ cdef struct KeyChunk:
     int32_t prefix               # hash of "topic#"
     int32_t hashes[KEY_CHUNK]
     Index *index                 # held; NULL: none
-    bint walked                  # ``hits`` are those of the index file
+    bint walked                  # ``hits`` are complete for the index file
     int64_t starts[KEY_CHUNK + 1]
     Offsets hits
     ChainWalk walk
@@ -20,7 +20,7 @@ cdef int64_t chunk_look_up(
     Store *store, KeyChunk *chunk, const ColumnView *keys, int64_t first, int64_t count,
     int64_t max_num,
 ) noexcept nogil:
-    """Hash up to KEY_CHUNK keys, find their entries, and fetch the records of these."""
+    """Hash up to KEY_CHUNK keys, find their entries, and prefetch the entries' records."""
     cdef const char *at = NULL
     cdef int64_t length = 0
     cdef int64_t dispatched, i, rc
@@ -38,8 +38,8 @@ cdef int64_t chunk_look_up(
     if rc == 0:
         rc = chains_by_key(&chunk.walk, count, chunk.starts, &chunk.hits)
         chunk.starts[count] = chunk.hits.count
-        # The last record may have got only some of its entries by then.  A reader looks at that
-        # one itself; in a written store it counts as covered once it is dispatched.
+        # The walk may have missed entries of the last record.  A reader reads that record itself;
+        # in a written store it is covered once it is dispatched.
         chunk.walked = rc == 0 and (
             not store.writable or dispatched > chunk.walk.end_phy_offset)
         fetch_records(store, chunk, count, max_num)

@@ -1,12 +1,12 @@
-# Check that records without a unit belong in no queue: for a store closed without a watermark, as
-# by a broker.  Only the gaps between the units' records are read.
+# Check that records without a unit belong in no queue, for a store closed without a watermark, as
+# by a broker.  Reads only the gaps between the units' records.
 
 cdef enum:
     GAP_CHUNK = 4096             # bytes read for a gap far from the last one
 
 
 cdef int64_t gaps_are_unqueued(Store *store, int64_t start, int64_t stop) noexcept nogil:
-    """1 if units and such records cover the log from ``start`` to ``stop``, else 0; a status."""
+    """1 if units and unqueued records cover [start, stop) of the log, else 0; or a status."""
     cdef Queue *queue = first_queue(&store.table)
     cdef MergedQueues merged
     cdef Cursor cursor

@@ -1,10 +1,10 @@
 # Check that every record of the log is in a queue, so that a read of the queues misses none; and
 # the nearest known record boundary to any byte of the log.
 #
-# Prepared and rolled-back records have no unit, nor have those of a deleted topic.  Each record
-# must begin where another one, or a blank, ends.  Sums of a hash over the beginnings and the ends,
-# which must be equal except for the first and the last, show that in one pass over the units in
-# any order; a record with two units makes the check fail.
+# Prepared and rolled-back records, and records of deleted topics, have no unit.  Each record must
+# begin where another record, or a blank, ends.  One pass over the units, in any order, sums a hash
+# of the beginnings and of the ends: equal except for the first and the last.  A record with two
+# units fails the check.
 
 cdef enum:
     BOUNDARY_NEAR = 256 << 10       # of the log, walked as soon as a queue's unit is found
@@ -165,9 +165,9 @@ cdef int64_t next_unit(Store *store, int64_t offset) noexcept nogil:
 
 
 cdef int64_t log_boundary(Store *store, int64_t offset, int64_t near) noexcept nogil:
-    """A known record boundary at or before ``offset``: the nearest, or one within ``near`` bytes.
+    """Known record boundary at or before ``offset``: the nearest, or any within ``near`` bytes.
 
-    A few of many queues have a record nearby: to walk there is cheaper than to search the others.
+    Among many queues a few have a record nearby: a walk from it is cheaper than more searches.
     """
     cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit

@@ -1,5 +1,4 @@
-# Refresh in read-only mode: created, removed or replaced files, their sizes, and the current ends
-# of queues.
+# Refresh in read-only mode: created, removed and replaced files, file sizes, ends of queues.
 
 cdef enum:
     REFRESH_SHARE = 20         # at most this fraction of the time goes into searches for new queues
@@ -11,10 +10,7 @@ cdef enum:
 
 
 cdef void reading_take_log_size(Store *store) noexcept nogil:
-    """Take the log's file size from its files, once they show it.
-
-    Under the refresh lock, or while the store is opened.
-    """
+    """Infer the log's file size, once.  Under the refresh lock, or while the store is opened."""
     cdef int64_t size
     if store.view.log_size_read:
         return
@@ -26,10 +22,7 @@ cdef void reading_take_log_size(Store *store) noexcept nogil:
 
 
 cdef void reading_take_queue_size(Store *store) noexcept nogil:
-    """As reading_take_log_size, for the queues; a queue without a file yet shows no size.
-
-    Names are checked against the size only from then on.
-    """
+    """As reading_take_log_size, for the queues; names are checked against the size only then."""
     cdef Queue *queue
     cdef int64_t size = 0
     if not store.view.queue_size_read:
@@ -71,7 +64,7 @@ cdef void queue_list_now(Store *store, Queue *queue) noexcept nogil:
 
 
 cdef int64_t queue_refresh_derived(Store *store, Queue *queue, Derived *derived) noexcept nogil:
-    """Return a derived queue to its files once an owner has written them."""
+    """Return a derived queue to its files after an owner wrote them."""
     cdef int64_t rc = 0
     if monotonic_ns() - atomic_get(&queue.refreshed_at) < REFRESH_AFTER_NS:
         return 0
@@ -164,9 +157,9 @@ cdef int64_t queue_refresh_files(Store *store, Queue *queue, int listed) noexcep
 cdef int64_t queue_find_end(Store *store, Queue *queue) noexcept nogil:
     """Set a queue's end after the last good unit; 0 or a status.
 
-    Bad units before the end of the used bytes (half written, or left over from a broker's own
-    recovery) are stepped back over.  The end falls only if the unit before it is gone: then the
-    files are new ones, of a topic deleted and made again, or an owner's recovery removed it.
+    Bad units before the end of the used bytes (half written, or left by a broker's recovery) are
+    not counted.  The end falls only if the unit before it is gone: the topic was deleted and
+    recreated, or an owner's recovery removed the unit.
     """
     cdef Unit unit
     cdef int64_t known = atomic_get(&queue.max_offset)
@@ -191,7 +184,7 @@ cdef int64_t queue_find_end(Store *store, Queue *queue) noexcept nogil:
 
 
 cdef bint unit_is_removed(Store *store, Queue *queue, int64_t queue_offset) noexcept nogil:
-    """Whether a unit's record was before the log: a queue empty by now goes on there."""
+    """Whether a unit's record is below the log: an emptied queue continues after it."""
     cdef Unit unit
     memset(&unit, 0, sizeof(Unit))
     return queue_file_unit(queue, queue_offset, &unit) == 0 and unit.size > 0 \
@@ -202,10 +195,10 @@ cdef bint unit_is_removed(Store *store, Queue *queue, int64_t queue_offset) noex
 cdef int64_t queue_good_units(
     Store *store, Queue *queue, int64_t known, int64_t used,
 ) noexcept nogil:
-    """The queue offset after the last good unit below ``used``; at least ``known``.
+    """Queue offset after the last good unit below ``used``; at least ``known``.
 
-    Bad ones already stepped back over are not checked again while the first and the
-    last of them are bad: an owner overwrites them from the first one on.
+    Known bad units are not checked again while the first and the last of them are bad: an owner
+    overwrites them from the first one on.
     """
     cdef int64_t stop = file_set_stop(&store.log)
     cdef int64_t at = used
@@ -222,9 +215,9 @@ cdef int64_t queue_good_units(
 
 
 cdef bint queue_has_same_end(Queue *queue) noexcept nogil:
-    """Whether a queue was just refreshed, with its last unit and the next place unchanged.
+    """Whether a queue was just refreshed, and its last unit exists and the next does not.
 
-    An owner writes units there first, and takes them back there first.
+    An owner writes and takes back units there first.
     """
     cdef char bytes[2 * UNIT_BYTES]
     cdef int64_t stop = atomic_get(&queue.max_offset)
@@ -281,7 +274,7 @@ cdef bint store_is_owned(Store *store) noexcept nogil:
 
 
 cdef bint unit_is_doubted(Queue *queue) noexcept nogil:
-    """Whether a bad unit may be one that an owner rewrites, or of a file that it made again."""
+    """Whether an owner may be rewriting a bad unit or recreating its file."""
     return monotonic_ns() - atomic_get(&queue.doubted_at) > DOUBT_AGAIN_NS
 
 
@@ -297,10 +290,10 @@ cdef bint unit_may_come(Store *store, Queue *queue, int64_t waits) noexcept nogi
 cdef bint unit_changes(
     Store *store, Queue *queue, int64_t at, const Unit *unit, int64_t status, int64_t field,
 ) noexcept nogil:
-    """Whether a unit is no longer as a reader read it, or its file is gone.
+    """Whether a unit changed since a reader read it, or its file was removed.
 
-    ``status`` and ``field``: the outcome of reading its record.  A unit that leads nowhere may be
-    half written, and is waited for.
+    ``status`` and ``field``: result of reading its record.  A unit that points to no record may be
+    half written: wait for it.
     """
     cdef Derived *derived = load_derived(&queue.derived)
     cdef Unit now
@@ -335,7 +328,7 @@ cdef bint unit_was_removed(Store *store, Queue *queue, int64_t at) noexcept nogi
 cdef int64_t units_as_they_are(
     Store *store, Queue *queue, int64_t at, int64_t count, Slice *units,
 ) noexcept nogil:
-    """As queue_units; a reader does not take them from a file that is another one by now."""
+    """As queue_units; a reader takes none from a file that was replaced."""
     cdef Unit unit
     cdef int64_t rc = queue_units(queue, at, count, units)
     cdef int64_t i
@@ -355,9 +348,9 @@ cdef int64_t units_as_they_are(
 
 
 cdef void forget_gone(Store *store) noexcept nogil:
-    """Drop the derived units of queues whose directories an owner has removed since.
+    """Drop derived units of queues whose directories an owner removed.
 
-    Without an owner somebody else did, and a reader opened later derives them, too.
+    Not without an owner: a reader opened later derives them as well.
     """
     cdef Queue *queue = first_queue(&store.table)
     cdef stat_t status
@@ -373,10 +366,10 @@ cdef void forget_gone(Store *store) noexcept nogil:
 
 
 cdef int64_t refresh_queues(Store *store) noexcept nogil:
-    """Find new topics and queues; only in read-only mode.
+    """"r": find new topics and queues.
 
-    At most every 100 ms, and of many thousands so rarely that it takes a small part of the time,
-    but at least every 2 seconds.
+    At most every REFRESH_AFTER_NS; with many queues less often, to bound its share of the time, but
+    at least every REFRESH_MAX_NS.
     """
     cdef int64_t rc = 0
     cdef int64_t began
@@ -385,7 +378,7 @@ cdef int64_t refresh_queues(Store *store) noexcept nogil:
     lock_take(&store.view.refresh_lock)
     began = monotonic_ns()
     if began - store.view.guarded_at > REFRESH_AFTER_NS:
-        guard_install()                      # in front of handlers installed since
+        guard_install()                      # ahead of handlers installed since
         store.view.guarded_at = began
     if began - atomic_get(&store.view.refreshed_at) > max(
             <int64_t>REFRESH_AFTER_NS,
@@ -400,7 +393,7 @@ cdef int64_t refresh_queues(Store *store) noexcept nogil:
 
 
 cdef int64_t queue_refresh_now(Store *store, Queue *queue) noexcept nogil:
-    """As queue_refresh, after a file just listed was found gone."""
+    """As queue_refresh, after a file just listed was found missing."""
     atomic_set(&store.log.listed_at, 0)
     atomic_set(&queue.files.listed_at, 0)
     atomic_set(&queue.refreshed_at, 0)
@@ -420,16 +413,13 @@ cdef int64_t log_refresh(Store *store) noexcept nogil:
 
 
 cdef int64_t log_refresh_now(Store *store) noexcept nogil:
-    """As log_refresh, after a file just listed was found gone."""
+    """As log_refresh, after a file just listed was found missing."""
     atomic_set(&store.log.listed_at, 0)
     return log_refresh(store)
 
 
 cdef bint log_lacks(Store *store, int64_t offset) noexcept nogil:
-    """Whether the file with an offset is missing, not removed by retention.
-
-    Retention removes files from the first one on: a missing file is between two others.
-    """
+    """Whether an offset's file is missing, not removed by retention: it is between two others."""
     if offset < log_first(store):
         return False
     if file_set_gap(&store.log, offset, offset + 1) >= 0:

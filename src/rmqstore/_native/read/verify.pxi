@@ -1,5 +1,5 @@
-# verify="full" in read-only mode: every record of the log, and each unit against its record.
-# Nothing is changed and nothing refused: the findings are returned.
+# verify="full" in read-only mode: checks every record of the log, and each unit against its record.
+# Changes and refuses nothing: returns its findings.
 
 cdef struct Verified:
     Offsets ranges               # start and stop of bytes that are no good record, in pairs

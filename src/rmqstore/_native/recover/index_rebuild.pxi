@@ -1,6 +1,5 @@
-# Rebuild of the part of the index between two files, where a file is bad or missing.  A new file
-# gets its name once it is durable: that of a bad file, or one between those of its neighbours,
-# as names ascend along the log.
+# Rebuild of the index between two files, if a file is bad or missing.  A durable new file gets a
+# bad file's name, or, as names ascend along the log, one between its neighbours' names.
 
 cdef struct IndexGap:
     Store *store
@@ -8,7 +7,7 @@ cdef struct IndexGap:
     Index *after
     Index **bad                  # bad files between them, oldest first
     int64_t bad_count
-    int64_t bad_used             # of those, files whose names were taken over
+    int64_t bad_used             # bad files whose names were reused
     Index *made                  # being filled
     Index *newest                # made before it, or ``before``
     int64_t made_count
@@ -49,7 +48,7 @@ cdef int64_t gap_begin_file(IndexGap *gap, int64_t store_timestamp) noexcept nog
 
 
 cdef int64_t gap_end_file(IndexGap *gap) noexcept nogil:
-    """Force the file to the disk, give it its name, and enter it in the set."""
+    """Force the file to the disk, name it, and enter it in the set."""
     cdef IndexSet *indexes = &gap.store.indexes
     cdef Index *made = gap.made
     cdef char path[FAILURE_PATH_BYTES]
@@ -178,10 +177,7 @@ cdef int64_t gap_walk(IndexGap *gap, EntryReader *before, EntryReader *after) no
 
 
 cdef int64_t index_fill_gap(IndexGap *gap) noexcept nogil:
-    """Index the log between two files; 0, or the failure.
-
-    An unindexed range is searched in the log itself.
-    """
+    """Index the log between two files; 0 or a status.  Queries walk a range left unindexed."""
     cdef EntryReader before
     cdef EntryReader after
     cdef int64_t rc = entry_reader_begin(&after, gap.after)

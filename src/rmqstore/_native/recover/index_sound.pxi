@@ -1,5 +1,5 @@
 # Agreement of an index file with the log: header and both ends at each opening; all entries and
-# slots if the watermark does not vouch for them.
+# slots unless the watermark vouches for them.
 
 cdef enum:
     COMPARED_LOG = 4 << 20       # a log up to this size is compared in full at each opening
@@ -41,7 +41,7 @@ cdef inline const char *entry_reader_at(EntryReader *reader, int64_t number) noe
 
 
 cdef bint index_header_fits(Store *store, Index *index) noexcept nogil:
-    """Whether header, first and last entry, the last one's slot, and the log agree."""
+    """Whether header, first and last entry, the last entry's slot, and the log agree."""
     cdef char header[INDEX_HEADER_BYTES]
     cdef char first[INDEX_ENTRY_BYTES]
     cdef char last[INDEX_ENTRY_BYTES]
@@ -78,7 +78,7 @@ cdef bint index_header_fits(Store *store, Index *index) noexcept nogil:
 cdef bint record_time_is(
     Store *store, int64_t physical_offset, int64_t store_timestamp,
 ) noexcept nogil:
-    """Whether a record has that time; true if it expired, is damaged, or its file is missing."""
+    """Whether a record has that store time, or has expired, is damaged, or its file is missing."""
     cdef Found found
     cdef int64_t field
     cdef bint same
@@ -95,10 +95,10 @@ cdef bint record_time_is(
 cdef int64_t index_walk(
     Store *store, Index *index, int64_t stop, int64_t end, IndexWalk *walk,
 ) noexcept nogil:
-    """Check the entries below number ``stop`` against each other, up to the first inconsistent.
+    """Check the entries below number ``stop``, up to the first inconsistent one.
 
-    Each points below the log offset ``end`` and not before the previous one, and has the newest
-    earlier entry of its slot as predecessor.  The caller frees the heads.
+    Each points below the log offset ``end``, not before the previous entry, and its predecessor is
+    the newest earlier entry of its slot.  The caller frees the heads.
     """
     cdef EntryReader reader
     cdef const char *entry
@@ -177,8 +177,8 @@ cdef int64_t index_compare(
 ) noexcept nogil:
     """Number of the first entry from the log offset ``start`` on that the log contradicts.
 
-    ``count`` without one: each entry below it names a record, and each record between the
-    first and the last of them has all its keys there.
+    ``count`` without one: each entry below it points to a record, and each record between the
+    first and the last has all its keys.
     """
     cdef EntryReader reader
     cdef Cursor cursor
@@ -262,7 +262,7 @@ cdef bint group_is_of(
     EntryReader *reader, int64_t start, int64_t stop, const char *data, const Record *record,
     const DispatchRequest *request,
 ) noexcept nogil:
-    """Whether each of the entries [start, stop) is one of a record's keys."""
+    """Whether each entry of [start, stop) has one of a record's keys."""
     cdef const char *entry
     cdef int64_t number
     for number in range(start, stop):
@@ -277,9 +277,9 @@ cdef bint group_has_keys(
     EntryReader *reader, int64_t start, int64_t stop, const char *data, const Record *record,
     const DispatchRequest *request,
 ) noexcept nogil:
-    """Whether the entries [start, stop) are exactly a record's keys.
+    """Whether the entries [start, stop) have exactly a record's keys.
 
-    An extra entry may belong to the next record, where it is missing.
+    An extra entry may be the next record's, which then lacks it.
     """
     cdef const char *entry
     cdef int64_t number = start
@@ -318,9 +318,9 @@ cdef bint entry_is_true(Store *store, const char *entry) noexcept nogil:
 cdef int64_t index_examine(
     Store *store, Index *index, int64_t end, int64_t compare_from, IndexWalk *walk,
 ) noexcept nogil:
-    """Walk a file's entries and compare them with the log from ``compare_from`` on.
+    """Walk a file's entries, and compare them with the log from ``compare_from`` on: 1 if all good.
 
-    1 if all of it holds; 0 if not, with the good part in ``walk``.  The caller frees the heads.
+    0 if not: ``walk`` has the good part.  The caller frees the heads.
     """
     cdef int64_t rc, good, stop
     stop = atomic_get(&index.count)

@@ -1,11 +1,11 @@
-# The lost end of a closed store: queues, index or checkpoint name more of the log than exists, as
-# its last file is missing, short, empty or zeroed.
+# Lost end of a closed store: queues, index or checkpoint name more of the log than exists, as its
+# last file is missing, short, empty or zeroed.
 #
-# A place that a unit names is not given to another message: the lost part of the log becomes
-# blanks and fillers, and in a queue that lost its last units a mark keeps the offset behind them.
+# No other message gets an offset that a unit names: the lost part of the log becomes blanks and
+# fillers, and in a queue that lost its last units a mark keeps the offset after them.
 
 cdef enum:
-    LOST_FILES_MAX = 1024        # behind the log's last file; names further behind are damaged
+    LOST_FILES_MAX = 1024        # after the log's last file; names beyond that are damaged
 
 
 # The greatest log offset named anywhere, and the file or directory that names it.
@@ -25,7 +25,7 @@ cdef bint end_is_plausible(Store *store, int64_t start, int64_t size) noexcept n
 
 
 cdef int64_t queue_newest_unit(Queue *queue, Unit *unit) noexcept nogil:
-    """Offset of the newest unit in a queue's files, which is read into ``unit``; -1 if none."""
+    """Queue offset of the newest unit in a queue's files, read into ``unit``; -1: none."""
     cdef int64_t used = queue_used_units(queue)
     if used <= 0 or queue_file_unit(queue, used - 1, unit) < 0 or unit_is_blank(unit):
         return -1
@@ -40,7 +40,7 @@ cdef bint unit_names_beyond(Store *store, const Unit *unit, int64_t end) noexcep
 cdef int64_t queues_named_end(
     Store *store, int64_t end, int64_t limit, Queue **found, int64_t *queue_offset,
 ) noexcept nogil:
-    """The greatest end below ``limit`` that a newest unit names beyond ``end``; ``end`` if none."""
+    """Greatest end below ``limit`` that a newest unit names beyond ``end``; ``end``: none."""
     cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit
     cdef int64_t at
@@ -62,9 +62,9 @@ cdef int64_t queues_named_end(
 cdef int64_t log_has_place(
     Store *store, Queue *queue, int64_t queue_offset, int64_t end,
 ) noexcept nogil:
-    """1 if a record below ``end`` names a place in a queue, 0 if none does; a status.
+    """1 if a record below ``end`` names a queue offset, 0 if none does, or a status.
 
-    Then the unit there is damaged, and nothing is lost.
+    If one does, the unit there is damaged, and nothing is lost.
     """
     cdef Cursor cursor
     cdef Record record
@@ -178,9 +178,9 @@ cdef int64_t index_lost_end(Store *store, int64_t end, NamedEnd *named) noexcept
 
 
 cdef int64_t find_lost_end(Store *store, const Checkpoint *checkpoint, int64_t end) noexcept nogil:
-    """Note in ``store.recovery`` what names more than the closed log's end: 1, 0, a status.
+    """Note in ``store.recovery`` a closed log's lost end, if any file names one: 1, 0, a status.
 
-    A log and a checkpoint that agree prove nothing: both may be copies older than the queues.
+    Agreement of log and checkpoint proves nothing: both may be copies older than the queues.
     """
     cdef Recovery *recovery = &store.recovery
     cdef NamedEnd named
@@ -225,14 +225,14 @@ cdef const char *lost_state(Store *store) noexcept nogil:
 
 
 cdef void lost_text(Store *store, char *into, int64_t room) noexcept nogil:
-    """Describe the log's end and what names more of it."""
+    """Describe the log's end, and the file that names more of it."""
     snprintf(into, <size_t>room, "the log ends at %lld, but %.80s names %lld: the file is %s",
              <long long>store.recovery.lost_from, <char *>store.recovery.lost_by,
              <long long>store.recovery.lost_until, lost_state(store))
 
 
 cdef int64_t refuse_lost_end(Store *store, Failure *failure) noexcept nogil:
-    """Refuse a log without its end, unless the loss is accepted: nothing was changed yet."""
+    """Refuse a log that lost its end, unless the loss is accepted, before any change."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef char what[FAILURE_WHAT_BYTES]
     cdef int64_t at = store.recovery.lost_from
@@ -248,7 +248,7 @@ cdef int64_t refuse_lost_end(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef int64_t keep_lost_offsets(Store *store, Failure *failure) noexcept nogil:
-    """Mark the last place of each queue that names a lost record: it was given to a message."""
+    """Mark the last offset of each queue that names a lost record: it was given to a message."""
     cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit
     cdef int64_t at, rc

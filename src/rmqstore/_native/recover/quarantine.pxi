@@ -1,6 +1,6 @@
-# Bytes removed from the log are saved under rmqstore-quarantine/ and synced before the log is
-# changed.  Holes are neither read nor written: a sparse file costs only its data.
-# All I/O goes through descriptors: a full disk is an error, never a signal.
+# Quarantine: bytes removed from the log are saved under rmqstore-quarantine/ and synced before the
+# log changes.  Holes are neither read nor written: a sparse file costs only its data.  All I/O is
+# through descriptors: a full disk is an error, never a signal.
 
 cdef enum:
     FILL_MAX = 4 << 20           # bytes of one filler record, which readers allocate
@@ -8,7 +8,7 @@ cdef enum:
 
 
 cdef int64_t log_open_file(Store *store, int64_t start) noexcept nogil:
-    """A descriptor of the log file that begins there; the caller closes it."""
+    """Open the log file that begins at an offset; the caller closes the descriptor."""
     cdef stat_t status
     return set_open_file(&store.log, set_place_of(&store.log, start), start, O_RDWR, &status)
 
@@ -56,7 +56,7 @@ cdef int64_t quarantine_save(
 cdef int64_t fill_write(int fd, int64_t file_start, int64_t start, int64_t stop) noexcept nogil:
     """Write filler records over zeros at [start, stop) of the log, up to 8 bytes at a file's end.
 
-    4.9.3 skips a rollback record, and the rest of a file after its blank.
+    4.9.3 skips rollback records, and the rest of a file after its blank.
     """
     cdef char head[RECORD_FIXED_BYTES]
     cdef int64_t size

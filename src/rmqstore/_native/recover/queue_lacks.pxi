@@ -1,8 +1,8 @@
-# Missing, short, empty or zeroed queue files, as names, lengths and each file's first and last unit
-# show them: a walk over the whole log then completes the queues.
+# Missing, short, empty or zeroed queue files, found by names, lengths and files' first and last
+# units: a walk over the whole log then completes the queues.
 #
-# A file missing at the front looks like retention.  It counts as missing unless the records before
-# the first unit are gone from the log, or the watermark has the same beginning.
+# A file missing at the front looks like retention.  It counts as missing unless the log lacks the
+# records before the first unit too, or the watermark has the same beginning.
 
 cdef enum:
     LACKS_NOTHING
@@ -50,7 +50,7 @@ cdef void queue_find_zeros(Queue *queue) noexcept nogil:
 
 
 cdef void queue_find_front(Store *store, Queue *queue) noexcept nogil:
-    """Whether the first unit's record, and so perhaps one before it, is in the log."""
+    """Whether the log has the first unit's record, and so perhaps earlier ones."""
     cdef Unit unit
     cdef int64_t first = queue.files.slots[0].start
     memset(&unit, 0, sizeof(Unit))
@@ -90,7 +90,7 @@ cdef void queue_find_ext(Queue *queue) noexcept nogil:
 
 
 cdef bint queue_lacks(Store *store, Queue *queue, bint vouched) noexcept nogil:
-    """Note the first loss that a queue's files show; ``vouched``: they begin where they should."""
+    """Note the first loss shown by a queue's files; ``vouched``: their beginning is right."""
     cdef FileSlot *slot
     cdef int64_t i
     cdef int64_t count = queue.files.count
@@ -130,7 +130,7 @@ cdef bint queues_lack(Store *store, const Checkpoint *checkpoint) noexcept nogil
 
 
 cdef int64_t queue_check_gaps(Store *store, Queue *queue, Failure *failure) noexcept nogil:
-    """Refuse a file too far behind the previous one for the log's units; 0 or a status."""
+    """Refuse a file farther beyond the previous one than the log has units for; 0 or a status."""
     cdef char path[FAILURE_PATH_BYTES]
     cdef int64_t bytes = file_set_stop(&store.log) + 2 * store.log.file_size
     cdef int64_t most = bytes // LOG_PER_UNIT * UNIT_BYTES
@@ -159,9 +159,9 @@ cdef int64_t queue_fill_gaps(Queue *queue) noexcept nogil:
 
 
 cdef bint queue_files_are_short(TopicTable *table, int64_t size) noexcept nogil:
-    """Whether files of ``size``, each alone in its queue, coexist with one of the configured size.
+    """Whether files of ``size`` are each alone in a queue, and another has the configured size.
 
-    Then they lost their ends; without that one the configuration is wrong.
+    If so, they lost their ends; otherwise the configuration is wrong.
     """
     cdef Queue *queue = first_queue(table)
     cdef bint found = False

@@ -1,16 +1,13 @@
 # Opening for writing: the sequence of steps.
 #
-# lock -> check -> abort -> repair.  Nothing is changed before the lock is held and `abort` is
-# durable, so that a crash during a recovery is an unclean exit again; every check that may refuse
-# comes before that, so that a refusal leaves the directory unchanged.
+# lock -> check -> abort -> repair.  All checks that may refuse come first, so that a refusal leaves
+# the directory unchanged.  Nothing is changed before `abort` is durable, so that a crash during
+# recovery is an unclean exit again.
 #
 # Source: store/DefaultMessageStore.java load, recover, start
 
 cdef int64_t recover_store(Store *store, Failure *failure) noexcept nogil:
-    """Bring a locked directory to the state from which the four activities start.
-
-    Every check that may refuse comes before the first change.
-    """
+    """Recover a locked directory, to a state in which the four activities can start."""
     cdef Checkpoint checkpoint
     cdef stat_t status
     cdef int64_t rc
@@ -23,7 +20,7 @@ cdef int64_t recover_store(Store *store, Failure *failure) noexcept nogil:
     rc = recover_refresh(store, failure)
     if rc < 0:
         return rc
-    # A log in several directories lacks its last files if one of them is not mounted.
+    # A log in several directories lacks its last files if one directory is not mounted.
     if store.log.places != NULL and store.recovery.clean \
             and queues_end(store, INT64_MOST) > file_set_stop(&store.log):
         return fail(failure, E_INCOMPATIBLE, "consumequeue",
@@ -99,7 +96,7 @@ cdef int64_t recover_repair(
         return rc
     # The digest does not cover every loss of a file.
     known = rc == 1 and completed == 0 and not store.recovery.lacking
-    if not known:                            # what may refuse comes before the index is changed
+    if not known:                            # may refuse: before the index is changed
         rc = recover_below(store, failure)
         if rc < 0:
             return rc
@@ -166,9 +163,9 @@ cdef int64_t recover_last_file(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef void recover_check_mark(Store *store, Checkpoint *checkpoint) noexcept nogil:
-    """Trust the watermark only if the record that ended there is unchanged.
+    """Trust the watermark only if the record that ended at it is unchanged.
 
-    A broker keeps our page, but may have truncated the log below it and appended since.
+    A broker keeps the page, but may have truncated the log below it and appended.
     """
     cdef Watermark *mark = &checkpoint.mark
     cdef Found found
@@ -248,7 +245,7 @@ cdef int64_t recover_refresh(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef int64_t recover_size_queues(Store *store, Failure *failure) noexcept nogil:
-    """Infer the sizes of queue and ext files, or check those configured; 0 or a status."""
+    """Infer the sizes of queue and ext files, or check the configured ones; 0 or a status."""
     cdef Queue *queue = first_queue(&store.table)
     cdef QueueExt *ext
     cdef int64_t ext_size
@@ -297,8 +294,8 @@ cdef int64_t recover_dispatch(
 ) noexcept nogil:
     """Complete queues and index from the log.
 
-    From the recovery window on; from the log's beginning if the watermark's digest shows that a
-    queue has lost units, or if a record does not continue its queue.
+    From the recovery window on, or from the log's beginning if a queue has lost units by the
+    watermark's digest, or if a record does not continue its queue.
     """
     cdef int64_t first = log_first(store)
     cdef int64_t end = atomic_get(&store.log.wrote)
@@ -346,10 +343,10 @@ cdef int64_t recover_dispatch(
 
 
 cdef int64_t recover_stall(Store *store, int64_t end, Failure *failure) noexcept nogil:
-    """Leave records that find no space to the open store's dispatch: 1, or 0 if there was space.
+    """Leave records without space to the open store's dispatch: 1, or 0 if there was space.
 
-    It applies a recovery's rules, for which the walk must cover the whole log: later nothing
-    detects that earlier records are missing.
+    After a walk from the log's beginning: dispatch applies a recovery's rules to the rest, but
+    would not detect missing earlier records.
     """
     cdef int64_t rc = recover_from_first(store, failure)
     if rc == 0:
@@ -364,7 +361,7 @@ cdef int64_t recover_stall(Store *store, int64_t end, Failure *failure) noexcept
 cdef void recover_next_offset(
     Store *store, Queue *queue, const Record *record, int64_t queue_offset,
 ) noexcept nogil:
-    """Set a queue's next offset after a record's, unless that one is damaged."""
+    """Set a queue's next offset after a record's, unless the record's is damaged."""
     if record.physical_offset >= queue.ahead.start and queue_offset >= queue.next_offset \
             and (first_is_likely(queue, queue_offset, record.physical_offset)
                  if queue.next_offset == 0 else gap_is_likely(

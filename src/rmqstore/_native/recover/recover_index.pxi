@@ -1,7 +1,6 @@
-# Opening, third part: check all index files.  A bad or missing one is rebuilt from the log; of the
-# newest the good entries are kept, and dispatch enters the rest.  They are never thrown away:
-# 4.9.3 does that, and loses the keys of records that it does not dispatch again.  And a bad index
-# never prevents opening.
+# Opening, third part: check all index files.  A bad or missing file is rebuilt from the log; the
+# newest keeps its good entries, and dispatch enters the rest.  4.9.3 drops whole files, and with
+# them the keys of records that it does not dispatch again.  A bad index never prevents opening.
 #
 # Source: store/index/IndexService.java load
 
@@ -33,9 +32,9 @@ cdef enum:
 cdef int64_t recover_index(
     Store *store, const Checkpoint *checkpoint, int queues, Failure *failure,
 ) noexcept nogil:
-    """Open the index files and repair them; the log offset from which keys must be dispatched.
+    """Open and repair the index files; the log offset from which keys must be dispatched.
 
-    Without space for that, dispatch does it later, before it enters a key.
+    Without space, dispatch repairs them later, before it enters a key.
     """
     cdef int64_t rc
     if not store.indexes.enabled:
@@ -61,7 +60,7 @@ cdef void index_set_wait(IndexSet *indexes) noexcept nogil:
 cdef int64_t index_set_resume(Store *store) noexcept nogil:
     """Check and repair the files that waited for space; -ENOSPC if there is still none.
 
-    Dispatch has not passed the offset from which it must enter keys.
+    REQUIRES: dispatch has not passed the offset from which it must enter keys.
     """
     cdef IndexSet *indexes = &store.indexes
     cdef Checkpoint checkpoint
@@ -217,9 +216,9 @@ cdef int64_t index_set_repair(
 
 
 cdef int64_t index_replace(IndexGap *gap, int64_t compare_from) noexcept nogil:
-    """Fill the gap between two files and remove the bad files in it.
+    """Fill the gap between two files, and remove the bad files in it.
 
-    Without space for a new file, the good entries of the old ones stay in place.
+    Without space for a new file, the bad files keep their good entries.
     """
     cdef IndexSet *indexes = &gap.store.indexes
     cdef Index *index
@@ -248,14 +247,14 @@ cdef int64_t index_replace(IndexGap *gap, int64_t compare_from) noexcept nogil:
 cdef int64_t index_repair_newest(
     Store *store, Index *before, Index **files, int64_t count, int64_t compare_from,
 ) noexcept nogil:
-    """Keep the good entries of the newest files, up to the first without any; 1 if one lost some.
+    """Keep the good entries of the newest files, up to the first file without any.
 
-    Dispatch enters the rest.
+    1 if a file lost entries, which dispatch enters again.
     """
     cdef IndexSet *indexes = &store.indexes
     cdef int64_t rc = 0
     cdef int64_t i
-    cdef bint cut = False                    # nothing after it counts
+    cdef bint cut = False                    # the files after it do not count
     cdef bint lost = False
     for i in range(count):
         if cut:
@@ -280,9 +279,9 @@ cdef int64_t index_repair_newest(
 
 
 cdef int64_t index_join(Store *store, Index *before, Index *index) noexcept nogil:
-    """Index the range between two of the newest files; 0, or the failure.
+    """Index the range between two of the newest files; 0 or a status.
 
-    Dispatch continues after the second; if no file fits between them, that one starts empty.
+    Dispatch continues after the second file, which starts empty if no file fits between the two.
     """
     cdef IndexGap gap
     cdef int64_t rc
@@ -308,9 +307,9 @@ cdef enum:
 cdef int64_t index_repair(
     Store *store, Index *index, Index *before, int64_t compare_from,
 ) noexcept nogil:
-    """Keep the good entries; set slots and header accordingly: 0, REPAIR_CHANGED or REPAIR_CUT.
+    """Keep the good entries, and set slots and header: 0, REPAIR_CHANGED, REPAIR_CUT or a status.
 
-    ``before`` is the preceding file, whose end values an empty one starts with.
+    ``before``: the preceding file, with whose end values an empty file starts.
     """
     cdef IndexWalk walk
     cdef int64_t count = atomic_get(&index.count)
@@ -363,10 +362,10 @@ cdef int64_t index_repair_empty(Index *index, Index *before) noexcept nogil:
 cdef void index_repair_header(
     Store *store, Index *index, int64_t count, int64_t last, int64_t used,
 ) noexcept nogil:
-    """Set the header for the remaining entries, with times from the records themselves.
+    """Set the header for the remaining entries, with times from their records.
 
-    The time in the last entry is rewritten too if its record's has changed: a header that
-    contradicts it would fail the check at the next opening.
+    The last entry's time is rewritten as well: if it contradicted the header, the next opening's
+    check would fail.
     """
     cdef Found found
     cdef int64_t field
@@ -396,9 +395,9 @@ cdef void index_repair_header(
 
 
 cdef int64_t dispatch_past_damage(Store *store, int64_t mark) noexcept nogil:
-    """Skip and note a damaged record below the watermark, whose queues lack nothing.
+    """Skip and note a damaged record below the watermark: its queues are complete.
 
-    Dispatch is there only because of a bad index file: the new one lacks the record's keys.
+    Dispatch is here only because of a bad index file; the new file lacks the record's keys.
     """
     cdef Cursor cursor
     cdef Record record

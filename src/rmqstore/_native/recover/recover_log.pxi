@@ -1,12 +1,12 @@
 # Opening for writing, second part: repair the log according to the examination.
 #
-# A valid record is never cut.  Invalid bytes become a filler if a valid record follows, and zeros
-# if none does; they are saved under rmqstore-quarantine/ first.
+# Valid records are never cut.  Invalid bytes are saved under rmqstore-quarantine/, then become a
+# filler if a valid record follows, zeros if none does.
 #
 # Source: store/CommitLog.java recoverNormally, recoverAbnormally
 
 cdef int64_t log_file_is_empty(Store *store, const FileSlot *slot) noexcept nogil:
-    """1 if a file holds nothing but zeros, else 0; a status."""
+    """1 if a file has only zeros, 0 if not, or a status."""
     cdef MappedFile plain
     cdef stat_t status
     cdef int64_t used
@@ -22,7 +22,7 @@ cdef int64_t log_file_is_empty(Store *store, const FileSlot *slot) noexcept nogi
 
 
 cdef int64_t log_leave_out(Store *store, int64_t count) noexcept nogil:
-    """Leave out the files behind the first ``count``; 0 or E_NO_MEMORY."""
+    """Leave out the files after the first ``count``; 0 or E_NO_MEMORY."""
     cdef FileSet *log = &store.log
     cdef int64_t more = log.count - count
     store.recovery.left_out = <FileSlot *>calloc(<size_t>more, sizeof(FileSlot))
@@ -37,10 +37,10 @@ cdef int64_t log_leave_out(Store *store, int64_t count) noexcept nogil:
 cdef int64_t log_check_files(Store *store, Failure *failure) noexcept nogil:
     """Check the files before anything is changed: 0 or more, or a status.
 
-    A broker makes files ahead.  Behind a short or missing file the empty ones are left out, as it
-    was the last in use; they are removed once nothing refuses the opening.  Nothing but a gap
-    shows that a killed store lost a file, perhaps with a directory that is not mounted: that is
-    refused unless the loss is accepted.
+    Empty files after a short or missing one are ignored: that one was the last in use.  They were
+    made ahead by a broker, and are removed once nothing refuses the opening.  After an unclean exit
+    a gap is refused unless the loss is accepted: only it shows that a file is lost, perhaps with a
+    directory that is not mounted.
     """
     cdef FileSet *log = &store.log
     cdef int64_t rc = 1
@@ -95,7 +95,7 @@ cdef int64_t log_complete_files(Store *store, Failure *failure) noexcept nogil:
 cdef int64_t recover_find_end(
     Store *store, const Checkpoint *checkpoint, Failure *failure,
 ) noexcept nogil:
-    """Examine the log and decide about it; nothing on the disk changes.  Returns its end."""
+    """Examine the log and decide its repairs, without changes on the disk; the log's end."""
     cdef int64_t rc
     cdef int64_t end = recover_examine(store, checkpoint, failure)
     if end < 0:
@@ -177,8 +177,8 @@ cdef int64_t recover_force(
 ) noexcept nogil:
     """Force an unclean exit's window to the disk before any of it is served.
 
-    It may be only in the page cache, and after a failed sync its pages count as clean: so they
-    are rewritten, except for holes, which have no blocks.
+    By rewriting its pages, which count as clean after a failed sync; not holes, which have no
+    blocks.
     """
     cdef int64_t at = start
     cdef int64_t rc = 0
@@ -232,11 +232,10 @@ cdef int64_t examine_below(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef int64_t recover_window(Store *store, const Checkpoint *checkpoint) noexcept nogil:
-    """Position where 4.9.3 would begin to check: the first byte of a file.
+    """Start of the file at which 4.9.3 would begin to check.
 
-    After a clean exit the third-last file.  Else the newest file whose first record is not later
-    than the checkpoint less 3 s, or the first file; a checkpoint in the future is ignored, which
-    means the first file too.
+    After a clean exit the third-last file.  Otherwise the newest file whose first record is not
+    later than the checkpoint minus 3 s, or else the first file, as for a checkpoint in the future.
     """
     cdef int64_t limit = max(0, min(checkpoint.physic, checkpoint.logics) - 3000)
     cdef int64_t field

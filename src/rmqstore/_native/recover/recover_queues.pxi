@@ -1,5 +1,5 @@
-# Opening, second part: the existing queues: their trusted units, and the rest after the log was
-# dispatched.
+# Opening, second part: existing queues: their trusted units, then their ends after the dispatch of
+# the log.
 #
 # Source: store/ConsumeQueue.java recover, truncateDirtyLogicFiles, correctMinOffset;
 #         store/DefaultMessageStore.java loadConsumeQueue
@@ -7,9 +7,9 @@
 cdef int64_t recover_queues(
     Store *store, const Checkpoint *checkpoint, int64_t end, Failure *failure,
 ) noexcept nogil:
-    """Set every queue's end after the units that need no second check, where dispatch goes on.
+    """Set every queue's end after the units that need no second check; dispatch continues there.
 
-    Returns 1 if the queues match the watermark's digest up to the watermark, else 0.
+    1 if the queues match the watermark's digest up to the watermark, else 0.
     """
     cdef int64_t mark = log_first(store)
     cdef int64_t rc, queues
@@ -34,8 +34,8 @@ cdef int64_t recover_precheck(
 ) noexcept nogil:
     """Before any change, examine the whole log if queues have lost units.
 
-    After a clean exit none has, unless a file is damaged.  Records after one that a power cut
-    took do not continue their queues.
+    After a clean exit only if a file is damaged.  Records lost in a power cut show later: the next
+    ones do not continue their queues.
     """
     cdef Queue *queue = first_queue(&store.table)
     cdef uint64_t digest
@@ -68,7 +68,7 @@ cdef int64_t recover_precheck(
 
 
 cdef bint log_has_holes(const Store *store) noexcept nogil:
-    """Whether there is damage with good records behind it."""
+    """Whether good records follow damage."""
     cdef int64_t i
     for i in range(store.recovery.damage_count):
         if not store.recovery.damages[i].tail:
@@ -183,10 +183,7 @@ cdef int64_t queue_floor_closed(
 
 
 cdef int64_t recover_ends(Store *store, Failure *failure) noexcept nogil:
-    """After dispatch: drop everything after the queues' ends, and set their beginnings.
-
-    New messages are put after their queue's end.
-    """
+    """After dispatch: drop everything beyond the queues' ends, and set their beginnings."""
     cdef Queue *queue = first_queue(&store.table)
     cdef int64_t rc
     while queue != NULL:
@@ -243,9 +240,9 @@ cdef int64_t recover_end(Store *store, Queue *queue) noexcept nogil:
 
 
 cdef int64_t recover_ext_end(Store *store, Queue *queue) noexcept nogil:
-    """Drop ext units not named by the queue, and force the others once more.
+    """Drop ext units not named by the queue, and mark the others for another sync.
 
-    After a clean exit only if some were written: otherwise the first new one does the same.
+    After a clean exit only if some were written; otherwise the first new ext unit drops them.
     """
     cdef MappedFile *file = NULL
     cdef QueueExt *ext
@@ -276,10 +273,7 @@ cdef int64_t recover_ext_end(Store *store, Queue *queue) noexcept nogil:
 
 
 cdef int64_t queue_redirty(Queue *queue, int64_t start, int64_t stop) noexcept nogil:
-    """Rewrite the pages of units [start, stop).
-
-    They may be only in the page cache, and after a failed sync they count as clean there.
-    """
+    """Rewrite the pages of units [start, stop), which count as clean after a failed sync."""
     cdef MappedFile *file = NULL
     cdef int64_t at = start * UNIT_BYTES
     cdef int64_t end, rc
@@ -297,9 +291,9 @@ cdef int64_t queue_redirty(Queue *queue, int64_t start, int64_t stop) noexcept n
 
 
 cdef int64_t queue_cut(Queue *queue, int64_t used, int64_t given) noexcept nogil:
-    """Zero every nonzero unit from ``used`` on; 1 if there was one.
+    """Zero every nonzero unit from ``used`` on, except an OFFSET_GIVEN mark; 1 if there was one.
 
-    Except the mark of a given-away offset, before ``given``; 0: none.
+    The mark is the unit before ``given``; 0: no mark.
     """
     cdef MappedFile *file = NULL
     cdef char *end

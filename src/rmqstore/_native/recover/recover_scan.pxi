@@ -1,7 +1,7 @@
 # Opening for writing, first part: examine the log before anything is changed.
 #
-# Meanwhile the files are open read-only and read through descriptors: nothing can be stored by
-# mistake, and no hole is touched for which a full disk has no block.
+# The files are opened read-only and read through descriptors: nothing can be written by mistake,
+# and no hole is touched for which a full disk has no block.
 #
 # Source: store/CommitLog.java recoverNormally, recoverAbnormally
 
@@ -40,7 +40,7 @@ cdef int64_t log_examine(Store *store, const Window *window, Failure *failure) n
 
 
 cdef int64_t log_walk(Store *store, const Window *window, Failure *failure) noexcept nogil:
-    """log_examine's walk: find the ranges without a good record, up to the last nonzero byte."""
+    """log_examine's walk: find ranges without a good record, up to the last nonzero byte."""
     cdef Cursor cursor
     cdef Record record
     cdef const char *data = NULL
@@ -74,7 +74,7 @@ cdef int64_t log_walk(Store *store, const Window *window, Failure *failure) noex
         elif rc == E_CORRUPT:
             used = log_used(store, cursor.at)
             rc = min(used, 0)
-            if used == cursor.at:            # nothing but zeros: the ordinary end
+            if used == cursor.at:            # only zeros: the ordinary end
                 break
             if used > 0:
                 if bad < 0:
@@ -140,7 +140,7 @@ cdef int64_t damage_note(
 
 
 cdef bint log_has_file(Store *store, int64_t offset) noexcept nogil:
-    """Whether a file of the log should have ``offset``; only read-only mode goes on without."""
+    """Whether a log file has ``offset``; only read-only mode continues without one."""
     cdef int64_t rc
     lock_take(&store.log.lock)
     rc = file_set_find(&store.log, offset)
@@ -151,7 +151,7 @@ cdef bint log_has_file(Store *store, int64_t offset) noexcept nogil:
 cdef int64_t damages_classify(
     Store *store, const Window *window, Failure *failure,
 ) noexcept nogil:
-    """Find the number of records in each range, and whether a power cut leaves such bytes."""
+    """Find each range's number of records, and whether a power cut may have left it."""
     cdef Damage *damage
     cdef int64_t i, rc
     for i in range(store.recovery.damage_count):
@@ -173,7 +173,7 @@ cdef int64_t damages_classify(
 
 
 cdef int64_t damage_used(Store *store, Damage *damage) noexcept nogil:
-    """The part of a range worth saving: up to a file's end, without trailing zeros."""
+    """Part of a range worth saving: up to a file's end, without trailing zeros."""
     cdef MappedFile *file = NULL
     cdef int64_t rc
     damage.used = damage.stop
@@ -203,7 +203,7 @@ cdef int64_t log_peek(Store *store, int64_t at, int64_t length, char *into) noex
 cdef int64_t sector_used(Store *store, int64_t at) noexcept nogil:
     """Log offset from which the rest of the sector of ``at`` is zero, or a status.
 
-    The last bytes written to a sector may be missing on the disk: from there on it is zero.
+    The last bytes written to a sector may not have reached the disk.
     """
     cdef char sector[SECTOR_BYTES]
     cdef int64_t place = at % store.log.file_size
@@ -215,10 +215,10 @@ cdef int64_t sector_used(Store *store, int64_t at) noexcept nogil:
 
 
 cdef int64_t damage_is_lost(Store *store, Damage *damage, Failure *failure) noexcept nogil:
-    """1 if a power cut leaves such a range, 0 if not; sets ``records``.
+    """1 if a power cut can leave such a range, 0 if not; sets ``records``.
 
-    Every record still recognizable has its magic code and position, and zero sectors.
-    If a record's head is lost, the next one that names its own position shows where it ended.
+    Then every recognizable record has magic code, position, and zero sectors.  A record without a
+    head ends at the next one that names its own position.
     """
     cdef char head[RECORD_PHYSICAL_OFFSET + 8]
     cdef int64_t at = damage.start
@@ -341,17 +341,14 @@ cdef int64_t damages_decide(Store *store, Failure *failure) noexcept nogil:
 
 
 cdef bint damage_can_be_filled(Store *store, const Damage *damage) noexcept nogil:
-    """Whether a filler record has room there, or the 8 bytes that end a file."""
+    """Whether a range has room for a filler record, or for the 8 bytes that end a file."""
     cdef int64_t least = RECORD_FIXED_BYTES if damage.stop % store.log.file_size \
         else RECORD_BLANK_BYTES
     return damage.stop - damage.start >= least
 
 
 cdef int64_t queues_end(Store *store, int64_t limit) noexcept nogil:
-    """End of the last record with a unit in any queue: after a clean exit, the log's.
-
-    Only of units that name no record at or behind ``limit``.
-    """
+    """End of the last record below ``limit`` with a unit; after a clean exit, the log's end."""
     cdef Queue *queue = first_queue(&store.table)
     cdef Unit unit
     cdef int64_t used

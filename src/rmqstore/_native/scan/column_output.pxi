@@ -1,4 +1,4 @@
-# Growing columns of a batch, and their Arrow arrays and types.
+# Columns of a batch as they grow, and their Arrow arrays and types.
 #
 # Source: Apache Arrow, "Columnar format" and "The Arrow C data interface"
 
@@ -101,7 +101,7 @@ cdef inline int64_t texts_put(Texts *texts, const char *data, int64_t length) no
 
 
 cdef inline int64_t growing_last_i32(const Growing *growing) noexcept nogil:
-    """The last of its numbers, at least one."""
+    """Last number.  REQUIRES: there is one."""
     cdef int32_t value
     memcpy(&value, growing.data + growing.length - 4, 4)
     return value
@@ -203,7 +203,7 @@ cdef void release_owned_array(ArrowArray *array) noexcept nogil:
 cdef int64_t array_begin(
     ArrowArray *array, int64_t length, int64_t buffers, int64_t children,
 ) noexcept nogil:
-    """An array without buffers; children are allocated and empty."""
+    """Make an array without buffers; children are allocated and empty."""
     cdef ArrowOwned *owned = <ArrowOwned *>calloc(1, sizeof(ArrowOwned))
     cdef int64_t i
     memset(array, 0, sizeof(ArrowArray))
@@ -297,7 +297,7 @@ cdef void release_owned_type(ArrowSchema *schema) noexcept nogil:
 cdef int64_t type_begin(
     ArrowSchema *schema, const char *name, const char *format, int64_t flags, int64_t children,
 ) noexcept nogil:
-    """A type; ``name`` and ``format`` are constants.  Children are allocated and empty."""
+    """Make a type; ``name`` and ``format`` are constants.  Children are allocated and empty."""
     cdef ArrowOwnedType *owned = <ArrowOwnedType *>calloc(1, sizeof(ArrowOwnedType))
     cdef int64_t i
     memset(schema, 0, sizeof(ArrowSchema))
@@ -325,7 +325,7 @@ cdef int64_t type_begin(
 cdef int64_t type_of_column(
     ArrowSchema *schema, const char *name, const char *format, int64_t layout,
 ) noexcept nogil:
-    """The type of a column.  On failure the caller releases ``schema``."""
+    """Type of a column.  On failure the caller releases ``schema``."""
     cdef int64_t rc
     cdef ArrowSchema *entries
     if layout == LAYOUT_LIST:

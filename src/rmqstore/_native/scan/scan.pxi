@@ -1,4 +1,4 @@
-# One pass of a scan, batch after batch, once its path is chosen.
+# Pass of a scan, batch by batch, after its path was chosen.
 
 cdef void scan_free(Scan *scan) noexcept nogil:
     source_free(&scan.source)
@@ -19,10 +19,7 @@ cdef bint scan_batch_full(const Scan *scan) noexcept nogil:
 
 
 cdef int64_t scan_slice(Scan *scan) noexcept nogil:
-    """Add rows until the batch is full, the scan ends, or a slice of the log is examined.
-
-    A slice also ends at the filter's work limit.
-    """
+    """Add rows until the batch is full, the scan ends, or SLICE_BYTES or FILTER_WORK is reached."""
     cdef ScanSource *source = &scan.source
     cdef Batch *batch = &scan.batch
     cdef Record record
@@ -144,7 +141,7 @@ cdef int64_t scan_go_on(Scan *scan, int64_t rc) noexcept nogil:
 
 
 cdef int64_t lane_following(const Lane *lane) noexcept nogil:
-    """The first queue offset at or after the lane's that has a file."""
+    """First queue offset at or after the lane's that has a file."""
     cdef int64_t start = file_set_next_start(&lane.queue.files, lane.at * UNIT_BYTES)
     return max(start // UNIT_BYTES if start >= 0 else lane.stop,
                atomic_get(&lane.queue.min_offset))
@@ -209,7 +206,7 @@ cdef void scan_take_back(Scan *scan) noexcept nogil:
 
 
 cdef int64_t scan_message(Scan *scan, const char *data, const Record *record) noexcept nogil:
-    """Keep the record for a message: by reference if we write its file, else as a copy."""
+    """Keep the record for a message: by reference in a written store, else as a copy."""
     cdef Found found
     cdef MappedFile *file = scan.source.cursor.slice.file
     cdef int64_t rc

@@ -1,4 +1,4 @@
-# A record's fields as columns: their list, their types, and a row from its bytes.
+# Columns for a record's fields: their list, their types, and a row from a record's bytes.
 #
 # Source: the fields are common/message/MessageExt.java's.
 
@@ -147,7 +147,7 @@ cdef void batch_free(Batch *batch) noexcept nogil:
 
 
 cdef int64_t batch_export(Batch *batch, ArrowArray *array) noexcept nogil:
-    """The rows as a struct array; empties the batch.  The caller releases ``array``."""
+    """Rows as a struct array; empties the batch.  The caller releases ``array``."""
     cdef int64_t i
     cdef int64_t rc = array_begin(array, batch.rows, 1, batch.count)
     for i in range(batch.count):
@@ -161,7 +161,7 @@ cdef int64_t batch_export(Batch *batch, ArrowArray *array) noexcept nogil:
 
 
 cdef int64_t batch_type(const Batch *batch, ArrowSchema *schema) noexcept nogil:
-    """The type of the struct array.  The caller releases ``schema``."""
+    """Type of the struct array.  The caller releases ``schema``."""
     cdef const ColumnKind *kind
     cdef int64_t i
     cdef int64_t rc = type_begin(schema, b"", b"+s", 0, batch.count)
@@ -206,7 +206,7 @@ cdef int64_t texts_put_decoded(
 
 
 cdef int64_t batch_entries(Batch *batch, const char *data, const Record *record) noexcept nogil:
-    """The record's properties, in order, decoded, into ``batch.entries``."""
+    """Decode the record's properties, in order, into ``batch.entries``."""
     cdef Property entry
     cdef int64_t at = 0
     cdef const char *text = data + record.properties_at
@@ -231,7 +231,7 @@ cdef int64_t batch_entries(Batch *batch, const char *data, const Record *record)
 cdef const Property *batch_property(
     const Batch *batch, const char *name, int64_t length,
 ) noexcept nogil:
-    """The last entry with that name, NULL without one."""
+    """Last entry of a name; NULL: none."""
     cdef const Property *entries = <const Property *>batch.entries.data
     cdef int64_t i = batch.entries.length // <int64_t>sizeof(Property)
     while i > 0:
@@ -248,9 +248,9 @@ cdef inline bint same_name(const Property *a, const Property *b) noexcept nogil:
 
 
 cdef int64_t union_names(Batch *batch) noexcept nogil:
-    """Merge entries of one name: at the position of the first, with the last value, as in a map.
+    """Merge entries of the same name, into the first one's position with the last one's value.
 
-    A merged entry gets a name length of 0.
+    The other entries get a name length of 0.
     """
     cdef Property *entries = <Property *>batch.entries.data
     cdef int64_t count = batch.entries.length // <int64_t>sizeof(Property)
@@ -342,7 +342,7 @@ cdef int64_t put_message_id(
 
 
 cdef int64_t record_number(const Record *record, int64_t field) noexcept nogil:
-    """The value of a column of integers."""
+    """Value of a column of integers."""
     if field == SCAN_QUEUE_ID:
         return record.queue_id
     if field == SCAN_QUEUE_OFFSET:

@@ -4,7 +4,7 @@
 
 cdef struct ScanFilter:
     TextSet topics               # empty: any
-    TextSet keys                 # one of them in KEYS, or as UNIQ_KEY; empty: any
+    TextSet keys                 # any of these in KEYS, or as UNIQ_KEY; empty: all pass
     int64_t queue_id             # -1: any
     int64_t since                # store time, inclusive
     int64_t until                # exclusive; INT64_MOST: no bound

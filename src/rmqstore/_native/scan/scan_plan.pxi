@@ -1,4 +1,4 @@
-# One pass of a scan: its state, its path and its range.
+# Pass of a scan: its state, its path and its range.
 
 cdef enum:
     ON_BAD_RAISE
@@ -57,9 +57,9 @@ cdef int64_t scan_head(Store *store, int where) noexcept nogil:
 
 
 cdef int64_t queue_head(Scan *scan) noexcept nogil:
-    """As scan_head, for one queue, from its own units: no other queue is read.
+    """As scan_head, for one queue, without a read of other queues.
 
-    With time bounds, files after the end of the log must be distinguished from those before.
+    With time bounds the exact end is needed, to tell files before it from files after it.
     """
     cdef Store *store = scan.store
     if store.writable or scan.filter.since > INT64_LEAST or scan.filter.until < INT64_MOST:
@@ -164,7 +164,7 @@ cdef bint scan_is_open(const Scan *scan) noexcept nogil:
 cdef int64_t scan_removed(
     Scan *scan, const Queue *queue, int64_t offset, int64_t min_offset,
 ) noexcept nogil:
-    """Note that messages of a queue, or of the log, are gone."""
+    """Note that messages of a queue, or of the log, were removed; E_REMOVED."""
     scan.removed_queue = queue
     scan.removed_offset = offset
     scan.min_offset = min_offset
@@ -172,7 +172,7 @@ cdef int64_t scan_removed(
 
 
 cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
-    """One queue, in its order, by queue offsets."""
+    """Choose one queue, in its order, by queue offsets."""
     cdef Store *store = scan.store
     cdef ScanSource *source = &scan.source
     cdef Queue *queue = scan_queue(scan)
@@ -216,7 +216,7 @@ cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
 
 
 cdef Queue *scan_queue(Scan *scan) noexcept nogil:
-    """The requested queue; NULL: unknown."""
+    """Requested queue; NULL: unknown."""
     cdef Topic *topic = topic_find(&scan.store.table, scan.filter.topics.texts[0],
                                    scan.filter.topics.lengths[0])
     return NULL if topic == NULL else queue_find(topic, <int32_t>scan.filter.queue_id)
@@ -252,9 +252,9 @@ cdef int64_t all_units(Store *store) noexcept nogil:
 
 
 cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
-    """Choose the queues of the topics, merged, if that reads less than the log: 1; 0 if not.
+    """Choose the topics' merged queues if they take less reading than the log: 1; else 0.
 
-    Records after the newest unit are in no queue yet; there the log itself is scanned.
+    Records after the newest unit are in no queue yet: they are scanned in the log.
     """
     cdef Store *store = scan.store
     cdef ScanSource *source = &scan.source

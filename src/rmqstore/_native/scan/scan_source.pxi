@@ -1,5 +1,4 @@
-# Source of a scan's records: the log, queues merged into log order, or offsets from the
-# index.
+# Source of a scan's records: the log, queues merged into log order, or offsets from the index.
 
 cdef enum:
     ALONG_LOG
@@ -27,7 +26,7 @@ cdef void source_free(ScanSource *source) noexcept nogil:
 cdef int64_t source_record_at(
     ScanSource *source, int64_t offset, int64_t size, Record *record, const char **data,
 ) noexcept nogil:
-    """The record at an offset of the log, of ``size`` bytes if known, else 0."""
+    """Record at an offset of the log, of ``size`` bytes (0: unknown)."""
     cdef Cursor *cursor = &source.cursor
     cdef int64_t rc
     if offset - source.read_to > NEAR_BYTES or offset < source.read_to:
@@ -47,9 +46,9 @@ cdef int64_t source_record_at(
 cdef int64_t source_record_of(
     ScanSource *source, const Lane *lane, Record *record, const char **data,
 ) noexcept nogil:
-    """As source_record_at, of a lane's unit, which must lead to its own message.
+    """As source_record_at, for a lane's unit, which must point to its own message.
 
-    0 if the record changed meanwhile: to be read again.
+    0: the record changed meanwhile, read again.
     """
     cdef int64_t rc
     if lane.unit.size <= 0:                  # an empty unit with others after it
@@ -70,7 +69,7 @@ cdef int64_t source_record_of(
 cdef int64_t source_next(
     ScanSource *source, const ScanFilter *filter, Record *record, const char **data,
 ) noexcept nogil:
-    """The next record: its size, 0 at the end, E_CORRUPT, E_REMOVED, another status.
+    """Next record: its size, 0 at the end, or a status.
 
     After E_CORRUPT and E_REMOVED ``source_skip`` skips the bad or missing record.
     """
@@ -137,7 +136,7 @@ cdef bint unit_may_pass(const ScanFilter *filter, const Lane *lane) noexcept nog
 
 
 cdef int64_t source_bad_offset(const ScanSource *source) noexcept nogil:
-    """The log offset of the last failure."""
+    """Log offset of the last failure."""
     if source.along == ALONG_QUEUES and source.queues.heap_count:
         return source.queues.lanes[source.queues.heap[0]].unit.physical_offset
     return source.cursor.at

@@ -1,4 +1,4 @@
-# The dispatch thread: runs as soon as something is written.
+# Dispatch thread: runs as soon as a record is written.
 #
 # Source: store/DefaultMessageStore.java ReputMessageService
 
@@ -23,9 +23,9 @@ cdef int64_t reput_until(Store *store, int64_t limit) noexcept nogil:
 
 
 cdef void reput_here(Store *store) noexcept nogil:
-    """Dispatch records appended with APPEND_QUIET in this thread: no other has to wake for them.
+    """Dispatch records appended with APPEND_QUIET in this thread, without waking another.
 
-    Left to the dispatch thread if it is active anyway, or if dispatch is stalled.
+    Left to the dispatch thread if that is active anyway, or if dispatch is stalled.
     """
     cdef int64_t rc = 0
     if atomic_get(&store.dispatch.stalled) == 0 and lock_try(&store.dispatch.turn):
@@ -38,7 +38,7 @@ cdef void reput_here(Store *store) noexcept nogil:
 
 
 cdef void *reput_run(void *argument) noexcept nogil:
-    """The dispatch thread: runs as soon as something is written."""
+    """Dispatch thread: runs as soon as a record is written."""
     cdef Store *store = <Store *>argument
     cdef atomic_i64 *limit = &store.log.flushed if store.settings.sync_flush else &store.log.wrote
     cdef int64_t spins, seen, calls, rc
@@ -67,7 +67,7 @@ cdef void *reput_run(void *argument) noexcept nogil:
 
 
 cdef void dispatch_stalled(Store *store, int64_t status) noexcept nogil:
-    """Note a failure for lack of space or memory, which is retried; any other is final."""
+    """Note a failure: a lack of space or memory is retried, any other is final."""
     if lacks_space(status) or is_passing(status):
         atomic_set(&store.dispatch.stalled, status)
     else:

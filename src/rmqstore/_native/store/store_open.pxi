@@ -1,4 +1,4 @@
-# A store's lifetime: created, opened, its threads started, closed or abandoned.
+# Lifetime of a store: created, opened, its threads started, closed or abandoned.
 #
 # Source: store/DefaultMessageStore.java start, shutdown
 
@@ -96,7 +96,7 @@ cdef void store_abandon(Store *store) noexcept nogil:
 cdef int64_t store_close(Store *store) noexcept nogil:
     """Close for good: 0, or the status that kept acknowledged messages from the disk.
 
-    Log, queues, index, checkpoint, then `abort`: each is durable before the next.
+    Order: log, queues, index, checkpoint, `abort`, each durable before the next.
     """
     cdef int64_t rc = 0
     cdef int64_t stalled_at_ns = 0
@@ -137,9 +137,9 @@ cdef int64_t store_close(Store *store) noexcept nogil:
 
 
 cdef void store_give_up(Store *store) noexcept nogil:
-    """Close a store whose start failed: nothing is forced or marked as closed.
+    """Close a store whose start failed, without a flush or a mark of a clean exit.
 
-    A store that was closed before, and is unchanged since, stays closed.
+    An unchanged store that was closed cleanly before stays so.
     """
     if not atomic_swap_if(&store.state, STATE_OPEN, STATE_CLOSING):
         return
@@ -157,11 +157,10 @@ cdef void store_give_up(Store *store) noexcept nogil:
 cdef int64_t close_dispatch(
     Store *store, int64_t until_ns, int64_t *stalled_at_ns,
 ) noexcept nogil:
-    """Let dispatch reach the end of the log; a full disk may prevent that.
+    """Let dispatch reach the end of the log: 0, E_TIMEOUT after ``until_ns``, or why it stalls.
 
-    With SYNC_FLUSH it goes only to the log's flushed position, and a flush may lack a
-    descriptor.  E_TIMEOUT if it is not done by ``until_ns``.  ``stalled_at_ns`` is 0 before the
-    first call.
+    On a full disk, or, with SYNC_FLUSH, for lack of a descriptor to flush with, as dispatch then
+    stops at the flushed position.  REQUIRES: ``stalled_at_ns`` is 0 before the first call.
     """
     cdef int64_t rc = E_TIMEOUT
     cdef int64_t kept
@@ -196,7 +195,7 @@ cdef int64_t reading_check_permitted(Store *store, Failure *failure) noexcept no
 
 
 cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
-    """For "r": list log, queues and index; nothing is locked, created or changed."""
+    """"r": list log, queues and index; locks and changes nothing."""
     cdef int64_t rc
     rc = file_set_list(&store.log, failure)
     if rc < 0:
@@ -213,7 +212,7 @@ cdef int64_t store_open_reading(Store *store, Failure *failure) noexcept nogil:
     if rc < 0:
         return rc
     reading_take_queue_size(store)
-    if not store.view.ext_size_inferred:     # each set has its own; this one is only for the note
+    if not store.view.ext_size_inferred:     # each set infers its own; this is only for reports
         rc = infer_ext_file_size(&store.table, NULL)
         if rc > 0:
             store.table.ext.file_size = rc

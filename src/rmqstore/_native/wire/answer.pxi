@@ -1,4 +1,4 @@
-# Answers and requests as frames: a JSON header, which every client reads.
+# Frames of answers and requests, with a JSON header, which every client reads.
 #
 # Source: remoting/protocol/RemotingCommand.java encodeHeader; fastjson's order of names
 

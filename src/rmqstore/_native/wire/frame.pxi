@@ -27,7 +27,7 @@ cdef int64_t frame_refuse(Frame *into, const char *problem, int64_t length) noex
 
 
 cdef int64_t frame_next(const char *data, int64_t length, Frame *into) noexcept nogil:
-    """The frame at the beginning: 1, 0 if incomplete, E_CORRUPT with ``problem``."""
+    """Find the frame at the beginning: 1, 0 if incomplete, E_CORRUPT with ``problem``."""
     cdef int64_t total, header_length
     cdef uint32_t mark
     cdef bint good

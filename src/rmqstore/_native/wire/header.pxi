@@ -1,11 +1,11 @@
-# The header of a frame, in both forms, parsed in one pass.
+# Header of a frame, in both forms, parsed in one pass.
 #
 # Source: remoting/protocol/RemotingCommand.java headerDecode, RocketMQSerializable.java
 
 cdef enum:
     WIRE_FIELDS_MAX = 1024       # in one header
     WIRE_LANGUAGES = 12
-    LANGUAGE_MAX = 32            # bytes of a name; longer ones are OTHER
+    LANGUAGE_MAX = 32            # bytes of a name; longer names are OTHER
     BINARY_HEAD_BYTES = 17       # code, language, version, opaque, flag, length of the remark
 
 cdef struct WireField:

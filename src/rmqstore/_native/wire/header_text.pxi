@@ -12,7 +12,7 @@ cdef struct WireText:
 
 
 cdef inline int wire_hex_digit(char c) noexcept nogil:
-    """The value of a hexadecimal digit, -1 for anything else."""
+    """Value of a hexadecimal digit, -1 for anything else."""
     if 48 <= c <= 57:
         return c - 48
     if 97 <= c <= 102:
@@ -154,7 +154,7 @@ cdef const char *wire_name(const char *at, const char *end, WireText *into) noex
 cdef const char *wire_nested(const char *at, const char *end, int64_t depth) noexcept nogil:
     """Skip an object or an array at nesting ``depth``; the byte after it, or NULL.
 
-    Without recursion: a bit of ``kinds`` marks each level that is an object.
+    Without recursion: ``kinds`` has a set bit for each level that is an object.
     """
     cdef uint64_t kinds = 0
     cdef int64_t inside = depth
@@ -239,7 +239,7 @@ cdef inline int64_t utf8_put(char *into, uint32_t code) noexcept nogil:
 cdef inline uint32_t escape_code(const char *at, int64_t room, int64_t *took) noexcept nogil:
     """Character of a checked escape at a backslash, and the bytes consumed.
 
-    Half of a surrogate pair is a question mark, as Java encodes it in UTF-8.
+    A lone surrogate becomes a question mark, as in Java's UTF-8.
     """
     cdef uint32_t code
     cdef int32_t low
@@ -269,10 +269,7 @@ cdef inline uint32_t escape_code(const char *at, int64_t room, int64_t *took) no
 
 
 cdef int64_t wire_text_add(Text *into, const WireText *text) noexcept nogil:
-    """Append a text as Java encodes it in UTF-8: its bytes, or E_NO_MEMORY.
-
-    Malformed UTF-8 becomes U+FFFD.
-    """
+    """Append a text in Java's UTF-8, U+FFFD for malformed parts: its bytes, or E_NO_MEMORY."""
     cdef const char *at
     cdef const char *end
     cdef const char *plain

@@ -1,4 +1,4 @@
-# Answer to a pull: the header and the stored records, in one piece.
+# Answer to a pull: header and stored records in one piece.
 #
 # Source: broker/processor/PullMessageProcessor.java processRequest, composeResponseHeader;
 #         remoting/protocol/RemotingCommand.java

@@ -1,4 +1,4 @@
-# Pulls held for their queues, and the search for those with something to read.
+# Pulls held for their queues, and the search for pulls that can be answered.
 #
 # Source: broker/longpolling/PullRequestHoldService.java
 
@@ -47,7 +47,7 @@ cdef void holds_remove(HoldTable *table, int64_t at) noexcept nogil:
 
 
 cdef int64_t holds_next(const HoldTable *table, int64_t at) noexcept nogil:
-    """The first place from ``at`` on whose queue has reached its offset; -1 without one."""
+    """First place from ``at`` on whose queue has reached its offset; -1: none."""
     cdef QueueHold *hold
     while at < table.count:
         hold = &table.holds[at]

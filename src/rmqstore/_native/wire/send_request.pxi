@@ -23,7 +23,7 @@ cdef enum:
     SEND_BATCH = 12
     SEND_NEEDED = 8              # fields before this are required
 
-    SEND_TEXT_MAX = 1024         # bytes of a group or topic; longer ones may be refused
+    SEND_TEXT_MAX = 1024         # bytes of a group or topic; longer texts may be refused
     SEND_SYS_FLAGS = 3           # compressed, several tags: allowed in a plain message
     SEND_PROPERTIES_MAX = 64     # of one message; more take the slow path
 
@@ -139,7 +139,7 @@ cdef int64_t send_properties(
 ) noexcept nogil:
     """Append the stored properties, without WAIT and with the cluster: 1, or E_NO_MEMORY.
 
-    0, and nothing appended, for a message that is not plain or has a duplicate name.
+    0, and nothing appended: the message is not plain or has a duplicate name.
     """
     cdef Property[SEND_PROPERTIES_MAX] entries
     cdef Property entry
@@ -192,7 +192,7 @@ cdef struct BatchItem:
 cdef bint batch_next(
     const char *data, int64_t length, int64_t *at, BatchItem *into,
 ) noexcept nogil:
-    """Read the message at ``at``, which moves behind it; False if invalid."""
+    """Read the message at ``at``, which moves past it; False if invalid."""
     cdef int64_t room = length - at[0]
     cdef const char *item = data + at[0]
     if room < 20:                            # size, magic, crc, flag, length of the body

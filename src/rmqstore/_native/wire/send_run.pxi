@@ -1,4 +1,4 @@
-# Plain sends of one read, from their frames to the log, and their answers.
+# Plain sends of one read of a connection: from their frames to the log, and their answers.
 #
 # Source: broker/processor/SendMessageProcessor.java asyncSendMessage, asyncSendBatchMessage,
 #         handlePutMessageResult; store/CommitLog.java MessageExtBatchEncoder
@@ -19,7 +19,7 @@ cdef struct Send:
     bint batch
 
 
-# Names of a gateway, and addresses of one of its connections.
+# Names of a gateway, and addresses of a connection.
 cdef struct SendNames:
     const char *cluster
     int64_t cluster_length
@@ -35,7 +35,7 @@ cdef struct SendHosts:
     bint known
 
 
-# Sends appended together: of one connection, while one read of it is handled.
+# Sends of one read of a connection, appended together.
 cdef struct SendRun:
     Encoded *messages
     Queue **queues
@@ -198,7 +198,7 @@ cdef bint run_take(
 ) noexcept nogil:
     """Add a frame's send to the run; False: it takes the slow path.
 
-    REQUIRES: an empty run for a batch.
+    REQUIRES: for a batch, an empty run.
     """
     cdef SendRequest request
     cdef BatchItem item
@@ -245,7 +245,7 @@ cdef bint run_take(
 
 
 cdef int64_t run_append(Store *store, SendRun *run, int64_t how, int64_t *status) noexcept nogil:
-    """Append the run; the number of its messages in the log, and the reason for fewer."""
+    """Append the run; the number of its messages in the log, and why not all are."""
     cdef int64_t i
     for i in range(run.count):
         run.messages[i].properties = run.text.data + <int64_t>run.messages[i].properties

@@ -48,7 +48,7 @@ cdef int take_key_rows(ColumnInput column, tuple rows) except -1:
 cdef ColumnInput keys_column(object value):
     """``keys``: a str or None for all rows, or a column of str, iterables of str and None.
 
-    An iterable has one row's keys; none of them may contain a space.
+    An iterable is one row's keys, which may not contain spaces.
     """
     cdef ColumnInput column = ColumnInput(
         "keys", "a str (keys separated by spaces), None, or a column whose rows are each a str, "
@@ -85,7 +85,7 @@ cdef ColumnInput int_column(str argument, object value, int64_t low, int64_t hig
 cdef int64_t count_rows(tuple columns) except -1:
     """Rows of the first column that is not a scalar, 1 if all are; ValueError if others differ.
 
-    ``bodies`` must come first.
+    REQUIRES: ``bodies`` is the first column.
     """
     cdef ColumnInput column
     cdef ColumnInput first = None

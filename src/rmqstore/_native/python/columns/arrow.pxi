@@ -1,8 +1,8 @@
-# A column from the structs of an Arrow array, in every layout of strings, binary values, numbers
-# and timestamps.
+# Column from an Arrow array's structs, in every layout of strings, binary values, numbers and
+# timestamps.
 #
 # Invalid arrays are refused here, so that readers need no checks.  The interface does not carry the
-# size of a data buffer (except for views): an offset past its end goes undetected.
+# size of a data buffer (except for views): an offset beyond its end is not detected.
 
 cdef enum:
     VIEW_BYTES = 16              # of a string view: length 4, then up to 12 bytes inline,
@@ -34,7 +34,7 @@ cdef dict ARROW_TYPES = {
 
 
 cdef str arrow_type(str code):
-    """The common name of a type, from its code in the C data interface."""
+    """Common name of a type, from its code in the C data interface."""
     name = ARROW_TYPES.get(code)
     if name is None and code.startswith(("ts", "td")):
         name = "dates or times"
@@ -73,7 +73,7 @@ cdef int take_slice(
 cdef int take_validity(
     ColumnInput column, const ArrowArray *array, const uint8_t **validity,
 ) except -1:
-    """The null bits, NULL if no row is null; raises for the first null if none is allowed."""
+    """Null bits, NULL if no row is null; raises for the first null if none is allowed."""
     cdef const uint8_t *bits = <const uint8_t *>array.buffers[0]
     cdef int64_t row
     validity[0] = NULL
@@ -103,7 +103,7 @@ cdef struct ArrowRows:
 
 
 cdef bint arrow_span(const ArrowRows *array, int64_t row, Span *span) noexcept nogil:
-    """Bytes of one row, never at NULL; False if they are outside their block, or nowhere.
+    """Bytes of one row, never at NULL; False: outside their block, or without a data buffer.
 
     An array of empty rows need not have a data buffer.
     """
@@ -330,10 +330,7 @@ cdef int take_dictionary(
 cdef int take_array(
     ColumnInput column, const ArrowSchema *schema, const ArrowArray *array, int accept,
 ) except -1:
-    """Take one array; ``accept`` has the CONTENT_ bits that the argument allows.
-
-    If those allow bytes but not text, strings are taken as bytes.
-    """
+    """Take one array; ``accept``: CONTENT_ bits.  Strings count as bytes if text is not allowed."""
     cdef const char *code
     cdef char layout
     cdef int64_t unit

@@ -1,7 +1,7 @@
-# A column of put_many or of a table in Python: the view for C, its owners, its errors.
+# Column of put_many or of a table in Python: the view for C, its owners, its errors.
 #
-# A column is fully checked while it is built, with the GIL held.  `owners` alone keeps the memory
-# alive that it points to, so that an error on the way leaks nothing.
+# A column is fully checked while it is built, with the GIL held.  Only `owners` keeps its memory
+# alive, so that an error during the build leaks nothing.
 
 
 # Null rules of a column.
@@ -26,7 +26,7 @@ cdef class ColumnInput:
     cdef ColumnView view
     cdef int64_t rows            # -1: one value for all rows
     cdef int content             # CONTENT_NONE while absent
-    cdef int64_t first_row       # in the whole argument, if a chunk of it
+    cdef int64_t first_row       # of a chunk in the whole argument
     cdef int64_t low             # lowest allowed integer; ``high``: the highest
     cdef int64_t high
     cdef int64_t missing         # the value used for a null integer
@@ -92,7 +92,7 @@ cdef class ColumnInput:
         return 0
 
     cdef ColumnInput new_part(self, const int64_t *bounds):
-        """A column for the items of this one's rows, under its name; ``bounds`` of its lists."""
+        """Column for the items of this column's rows, under its name; ``bounds`` of its lists."""
         cdef ColumnInput part = ColumnInput(self.argument, self.allowed, NULLABLE)
         part.kind = self.kind
         part.first_row = self.first_row
@@ -132,7 +132,7 @@ cdef class ColumnInput:
 
 
 cdef int64_t first_not_utf8(const Span *spans, int64_t rows) noexcept nogil:
-    """The first row that is not UTF-8, -1 if all of them are."""
+    """First row that is not UTF-8; -1: none."""
     cdef int64_t row
     for row in range(rows):
         if spans[row].length > 0 and utf8_error(spans[row].data, spans[row].length) >= 0:
@@ -144,7 +144,7 @@ cdef int64_t read_integers(
     const char *at, const IntLayout *layout, int64_t rows, const uint8_t *validity,
     int64_t validity_offset, int64_t low, int64_t high, int64_t missing, int64_t *values,
 ) noexcept nogil:
-    """Read numbers; the first row out of range, -1 if none.  ``missing`` replaces nulls."""
+    """Read numbers; the first row out of range, -1: none.  ``missing`` replaces nulls."""
     cdef int64_t row
     cdef bint huge = not layout.signed and layout.width == 8
     for row in range(rows):
@@ -160,9 +160,9 @@ cdef bint point_at_integers(
     ColumnInput column, const char *at, const IntLayout *layout, int64_t rows,
     const uint8_t *validity,
 ) noexcept:
-    """Use integers in place if any value is allowed and none is missing; whether it does.
+    """Use integers in place, if any value is allowed and none is missing; else False.
 
-    REQUIRES: one of the column's owners keeps the memory alive.
+    REQUIRES: an owner of the column keeps the memory alive.
     """
     if layout.width != 8 or not layout.signed or validity != NULL or column.low != INT64_MIN \
             or column.high != INT64_MAX or <size_t>at & 7:

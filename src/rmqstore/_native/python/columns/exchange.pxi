@@ -1,4 +1,4 @@
-# Import of Python objects by the Arrow C data interface: one array, or a stream of them.
+# Import of Python objects by the Arrow C data interface: an array, or a stream of arrays.
 
 @cython.final
 cdef class ArrowOwner:
@@ -16,9 +16,9 @@ cdef int64_t join_lists(
     const int64_t *bounds, const uint8_t *validity, int64_t validity_offset, const Span *words,
     int64_t rows, Span *spans, char *into,
 ) noexcept nogil:
-    """Join the words of every list with spaces; the first word that is null or has one, or -1.
+    """Join each list's words with spaces; the first word that is null or has a space, or -1.
 
-    ``words`` begins with the first word of the first list.
+    REQUIRES: ``words`` begins with the first word of the first list.
     """
     cdef int64_t row, item, length
     for row in range(rows):
@@ -143,7 +143,7 @@ cdef object open_stream(ColumnInput column, object value, ArrowOwner types):
 
 
 cdef ArrowOwner next_array(ColumnInput column, object capsule):
-    """The next array of a stream, None at its end."""
+    """Next array of a stream, None at its end."""
     cdef ArrowOwner owner = ArrowOwner()
     cdef ArrowArrayStream *stream = <ArrowArrayStream *>PyCapsule_GetPointer(
         capsule, b"arrow_array_stream")

@@ -1,4 +1,4 @@
-# Properties from Arrow arrays of maps: a column of properties strings.
+# Column of properties strings from Arrow arrays of maps.
 #
 # Source: common/message/MessageDecoder.java messageProperties2String
 
@@ -85,7 +85,7 @@ cdef int encode_map(
 ) noexcept nogil:
     """Append the entries [item, stop) of a map: MAP_GOOD, or the problem.
 
-    A value may contain a 0x01: an entry's first 0x01 ends its name.
+    Values may contain 0x01: an entry's first 0x01 ends its name.
     """
     cdef const Span *name
     cdef const Span *value

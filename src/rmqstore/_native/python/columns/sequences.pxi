@@ -1,7 +1,7 @@
-# A column from Python sequences, buffers and NumPy arrays.
+# Column from Python sequences, buffers and NumPy arrays.
 
 cdef tuple sequence_rows(ColumnInput column, object value):
-    """The rows of a sequence as a tuple, which no other thread can change."""
+    """Rows of a sequence as a tuple, which no other thread can change."""
     if PyTuple_CheckExact(value):
         return value
     if PyList_CheckExact(value):
@@ -15,9 +15,9 @@ cdef tuple sequence_rows(ColumnInput column, object value):
 
 
 cdef object buffer_of(object value):
-    """A memoryview of a buffer exporter, None for anything else (some arrays refuse).
+    """Memoryview of a buffer exporter; None for anything else, as some arrays refuse.
 
-    None for a masked array too: its buffer has values even in masked rows.
+    None for a masked array too: its buffer has values in masked rows as well.
     """
     cdef Py_buffer *buffer
     if not PyObject_CheckBuffer(value) or hasattr(value, "mask"):
@@ -162,10 +162,7 @@ cdef int take_int(ColumnInput column, int64_t row, object value, int64_t *into) 
 
 
 cdef int take_int_list(ColumnInput column, list given) except -1:
-    """As take_int_rows, without a copy of the list.
-
-    Nothing that runs other code happens while its items are only borrowed.
-    """
+    """As take_int_rows, without a copy of the list; runs no other code while items are borrowed."""
     cdef int64_t *values = NULL
     cdef int64_t count = PyList_GET_SIZE(given)
     cdef int64_t row = 0

@@ -1,4 +1,4 @@
-# From checked rows to the log: laid out in chunks, appended, waited for.
+# Append of checked rows to the log: laid out in chunks, appended, waited for.
 #
 # Source: store/CommitLog.java asyncPutMessages, GroupCommitService
 
@@ -185,7 +185,7 @@ cdef PutManyResult append_inputs(OpenStore engine, list inputs, bint wait):
 cdef int keep_topics(
     OpenStore engine, const Rows *rows, int64_t stored, const int64_t *physical_offset,
 ) except -1:
-    """keep_topic for the rows in the log."""
+    """keep_topic, for the rows in the log."""
     cdef Topic *last = NULL
     cdef Topic *topic
     cdef int64_t row = stored
@@ -201,7 +201,7 @@ cdef int keep_topics(
 
 
 cdef PutManyResult finish_rows(OpenStore engine, PutManyResult result, int64_t status):
-    """The result, or the error that ended the call."""
+    """Result, or the error that ended the call."""
     if status == 0 and unlikely(atomic_get_strict(&engine.store.failed) != 0):
         status = E_FAILED
     if status == 0:
@@ -256,7 +256,7 @@ cdef int append_one(OpenStore engine, Append *append, bint wait, PutResult resul
         took = (coarse_wall_millis() + atomic_peek(&store.clock_shift)
                 - result.appended.store_timestamp) * 1000000
     count_put_time(&store.figures, took)
-    # Last of all, so that nothing is acknowledged after a sync has failed.
+    # Last: no acknowledgement after a failed sync.
     if unlikely(atomic_get_strict(&store.failed) != 0):
         raise write_error(store, engine._path, E_FAILED)
     return 0

@@ -30,7 +30,7 @@ cdef inline int64_t queue_of(
 
 
 cdef Topic *known_topic(OpenStore engine, const Span *name) noexcept:
-    """The topic's entry if topics.json has it, else NULL."""
+    """Topic's entry if topics.json has it, else NULL."""
     cdef Topic *found = topic_find(&engine.store.table, name.data, name.length)
     if likely(found != NULL and atomic_peek(&found.write_queue_nums) > 0):
         return found
@@ -38,7 +38,7 @@ cdef Topic *known_topic(OpenStore engine, const Span *name) noexcept:
 
 
 cdef Topic *writable_topic(OpenStore engine, const Span *name) except NULL:
-    """The topic's entry; a topic missing in topics.json is created with the default queues."""
+    """Topic's entry; a topic missing in topics.json is created with the default queues."""
     cdef Topic *found = known_topic(engine, name)
     if likely(found != NULL):
         return found
@@ -51,10 +51,10 @@ cdef Topic *writable_topic(OpenStore engine, const Span *name) except NULL:
 
 
 cdef int keep_topic(OpenStore engine, Topic *topic, int64_t physical_offset) except -1:
-    """Restore the entry of a topic that was deleted before a message of it was appended.
+    """Restore the entry of a topic that was deleted before its message was appended.
 
-    Done before the message is acknowledged: the topic of an existing queue must be in topics.json,
-    and the note of the deletion on the disk.
+    Before the message is acknowledged, the topic of an existing queue must be in topics.json, and
+    the note of the deletion on the disk.
     """
     if unlikely(atomic_peek(&topic.write_queue_nums) == 0) and not topic.schedule:
         engine.remake_topic(text_of(topic.name, topic.length), physical_offset)
@@ -116,9 +116,9 @@ cdef int64_t rows_find_queues(
 
 
 cdef int rows_choose_queues(OpenStore engine, RowInput input) except -1:
-    """Find topics, queues and unique keys of the rows, creating what does not exist.
+    """Find, or create, topics, queues and unique keys of the rows.
 
-    Called after all rows were checked, so that refused ones leave no topic behind.
+    REQUIRES: all rows were checked, so that no refused row leaves a new topic.
     """
     cdef Store *store = engine.store
     cdef Rows *rows = &input.rows

@@ -1,4 +1,4 @@
-# Deflation of bodies from compress_above on, before they are laid out: without a lock, and without
+# Deflation of bodies from compress_above on, before they are laid out, without a lock and without
 # the GIL except for the call.
 #
 # Source: client/impl/producer/DefaultMQProducerImpl.java tryToCompressMessage

@@ -1,4 +1,4 @@
-# The rows of a call on Python's side: their columns, and the errors of refused rows.
+# Rows of a call on Python's side: their columns, and errors of refused rows.
 
 cdef Limits limits_of(const Store *store) noexcept nogil:
     cdef Limits limits
@@ -13,7 +13,7 @@ cdef Limits limits_of(const Store *store) noexcept nogil:
 
 
 cdef object size_error(const Limits *limits, str where, int problem, int64_t size):
-    """The exception of ROW_PROPERTIES_TOO_LARGE or ROW_TOO_LARGE."""
+    """Exception for ROW_PROPERTIES_TOO_LARGE or ROW_TOO_LARGE."""
     if problem == ROW_PROPERTIES_TOO_LARGE:
         return illegal(
             f"{where}: the properties take {size} bytes; with keys, tags and unique key they may "
@@ -41,7 +41,7 @@ cdef int check_row_size(const Limits *limits, const Row *row) except -1:
 
 
 cdef object light_error(const Limits *limits, const Row *row, str where):
-    """The exception of ROW_BAD_LIGHT."""
+    """Exception for ROW_BAD_LIGHT."""
     cdef Span name = first_bad_name(limits, row, row.multi_dropped)
     text = text_of(name.data, min(name.length, 200))
     if topic_name_writable(name.data, name.length) and name.length > LIGHT_PREFIX_BYTES:
@@ -52,7 +52,7 @@ cdef object light_error(const Limits *limits, const Row *row, str where):
 
 
 cdef int64_t first_bad_topic(const ColumnView *column, int64_t rows) noexcept nogil:
-    """First row without a valid topic name, -1 if all have one."""
+    """First row without a valid topic name; -1: none."""
     cdef const Span *name
     cdef const Span *last = NULL
     cdef int64_t row
@@ -66,7 +66,7 @@ cdef int64_t first_bad_topic(const ColumnView *column, int64_t rows) noexcept no
 
 
 cdef int64_t first_bad_text(const ColumnView *column, int64_t rows) noexcept nogil:
-    """First row whose text is not allowed in a property, -1 without one."""
+    """First row whose text is not allowed in a property; -1: none."""
     cdef const char *data = NULL
     cdef const char *last = NULL
     cdef int64_t length = 0

@@ -1,4 +1,4 @@
-# Further queues of a put message: names from Python, and the refusal of one.
+# Further queues of a put message: names from Python, and refusals.
 #
 # Source: store/MultiDispatch.java; common/MixAll.java isLmq
 

@@ -1,4 +1,4 @@
-# put: one row from its arguments, with no Python between them and the log.
+# put: one row from its arguments, without Python code between them and the log.
 #
 # Source: store/DefaultMessageStore.java putMessage; common/message/Message.java, MessageConst.java
 

@@ -1,5 +1,5 @@
-# A message from a row source, and the columns of many: its size is checked, then it is laid out for
-# the log, without the GIL.
+# Rows: a message from a row source, or the columns of many messages; their sizes are checked, then
+# they are laid out for the log, without the GIL.
 #
 # Source: common/message/MessageDecoder.java messageProperties2String;
 #         store/CommitLog.java MessageExtEncoder; store/DefaultMessageStore.java checkMessage
@@ -13,7 +13,7 @@ cdef enum:
 
 cdef const char *HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 
-# Problem of a row, besides those checked for its columns.
+# Problem of a row, beyond the checks of its columns.
 cdef enum:
     ROW_GOOD
     ROW_NO_BODY                  # neither body nor raw_body
@@ -33,14 +33,14 @@ cdef struct Limits:
     bint record_checksum
     bint store_host_v6
     bint multi_dispatch          # a record put as a whole may name further queues
-    bint light_queues            # light ones too
+    bint light_queues            # including light queues
 
 
 cdef struct Row:
     Span topic
     Span body                    # as stored
     Span properties              # the caller's, without a 0x02 at the end
-    Span keys                    # added to them; nothing if the length is below 1
+    Span keys                    # added to them; none if the length is below 1
     Span tags
     Span unique
     Span multi                   # names of further queues, with commas
@@ -50,7 +50,7 @@ cdef struct Row:
     int64_t queue_id             # of the topic; of a delayed message, its eventual queue
     int64_t delay_level          # 0: none
     int64_t later                # bytes that the store adds later, which must fit too
-    Span producer_group          # of a half message; nothing if the length is below 1
+    Span producer_group          # of a half message; none if the length is below 1
     int64_t born_timestamp
     int64_t prepared_transaction_offset
     int32_t flag
@@ -178,8 +178,8 @@ cdef int row_take_multi(
 ) noexcept nogil:
     """Note the further queues named by given properties: ROW_GOOD or ROW_BAD_LIGHT.
 
-    A record with offsets from elsewhere was in these queues, and is again; without them
-    the settings decide, as in 4.9.3.
+    A record that has offsets from elsewhere enters these queues again; for others the settings
+    decide, as in 4.9.3.
     """
     cdef const char *names = mapped.multi_dispatch.value
     cdef int64_t length = mapped.multi_dispatch.value_length
@@ -196,7 +196,7 @@ cdef int row_take_multi(
 
 
 cdef Span first_bad_name(const Limits *limits, const Row *row, bint was_there) noexcept nogil:
-    """First invalid one of a row's further queues; length -1 if all are valid."""
+    """First invalid name of a row's further queues; length -1: all are valid."""
     cdef const char *names = row.multi.data
     cdef int64_t length = row.multi.length
     cdef Span name
@@ -214,9 +214,9 @@ cdef Span first_bad_name(const Limits *limits, const Row *row, bint was_there) n
 
 
 cdef int row_join_map(const Limits *limits, const Rows *rows, Row *row) noexcept nogil:
-    """Reduce tags, keys and unique key to those the properties lack; ROW_OTHER_... on conflict.
+    """Drop tags, keys and unique key that the properties have; ROW_OTHER_... on a conflict.
 
-    A missing column is compatible with any map; a null contradicts a map that has a value.
+    A missing column is compatible with any map; a null contradicts a value in the map.
     """
     cdef StoreProperties mapped
     cdef int problem = ROW_GOOD
@@ -250,7 +250,7 @@ cdef inline int64_t property_room(const Span *value, int64_t name_length) noexce
 
 
 cdef inline int64_t row_properties_room(const Row *row) noexcept nogil:
-    """Bytes of the properties string without a checksum, and a separator behind it."""
+    """Bytes of the properties string without a checksum, and a separator after it."""
     cdef int64_t size = row.properties.length + 1 if row.properties.length > 0 else 0
     size += property_room(&row.keys, 4) + property_room(&row.tags, 4)
     if row.unique_number >= 0:
@@ -274,15 +274,14 @@ cdef inline int64_t row_properties_room(const Row *row) noexcept nogil:
 cdef int row_size_problem(const Limits *limits, const Row *row, int64_t *size) noexcept nogil:
     """ROW_GOOD, or the part that is too large, and its size.
 
-    A message that waits must fit where it waits and at its destination: once acknowledged it is
-    moved on under any later limits.  Additions made meanwhile have to fit into the format
-    alone.
+    A waiting message must fit into its topic now and at its destination: once acknowledged, it is
+    moved under any later limits.  Additions meanwhile have to fit into the format alone.
     """
     size[0] = row_properties_room(row)
     if limits.record_checksum:
         size[0] += CHECKSUM_PROPERTY_BYTES
     elif size[0]:
-        size[0] -= 1                         # no separator behind the last
+        size[0] -= 1                         # no separator after the last
     if size[0] + row.later > PROPERTIES_MAX_BYTES:
         size[0] += row.later
         return ROW_PROPERTIES_TOO_LARGE
@@ -322,7 +321,7 @@ cdef int64_t rows_size(const Limits *limits, const Rows *rows) noexcept nogil:
 cdef int64_t rows_check(
     const Limits *limits, const Rows *rows, int *problem, int64_t *size,
 ) noexcept nogil:
-    """First row to refuse, with its problem; -1 without one."""
+    """First row to refuse, with its problem; -1: none."""
     cdef Row row = rows.same
     cdef const Span *plain
     cdef int64_t at
@@ -347,10 +346,7 @@ cdef int64_t rows_check(
 
 
 cdef void text_add_kept(Text *text, int64_t start, const Row *row) noexcept nogil:
-    """Append the given properties without those that 4.9.3 recreates or leaves out.
-
-    REQUIRES: there is room.
-    """
+    """Append the given properties, except those recreated or dropped by 4.9.3.  REQUIRES: room."""
     cdef Property entry
     cdef int64_t at = 0
     while property_next(row.properties.data, row.properties.length, &at, &entry):
@@ -366,7 +362,7 @@ cdef int64_t row_encode_multi(
 ) noexcept nogil:
     """Append the text before the offsets in further queues, with room for them: 0, or a status.
 
-    REQUIRES: row_encode was called, and nothing appended since.
+    REQUIRES: nothing was appended since row_encode.
     """
     cdef int64_t start = <int64_t>message.properties
     cdef int64_t room = OFFSET_TEXT_BYTES * list_count(row.multi.data, row.multi.length) \

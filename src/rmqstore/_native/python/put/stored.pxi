@@ -1,10 +1,10 @@
-# A record whose properties are stored as given, as written by a store's services.
+# Put of a record whose properties are stored as given, as by a store's services.
 #
 # Source: broker/transaction/queue/TransactionalMessageBridge.java;
 #         store/schedule/ScheduleMessageService.java messageTimeup
 
 cdef void set_store_host(Encoded *message, const char *host, int32_t length) noexcept nogil:
-    """Give a laid-out record the store host of another one, of which it is a copy."""
+    """Give a laid-out record the store host of the record of which it is a copy."""
     memcpy(message.store_host, host, <size_t>length)
     message.sys_flag &= ~SYS_STORE_HOST_V6
     if length == HOST_V6_BYTES:
@@ -17,7 +17,7 @@ cdef int stored_problem(
 ) noexcept nogil:
     """Problem of a refused record, as row_size_problem and row_take_multi.
 
-    A message that waits must be valid at its destination too, and gets ``row.later``.
+    A waiting message must be valid at its destination too, and gets ``row.later``.
     """
     cdef Row there
     cdef Property entry
@@ -148,10 +148,9 @@ cdef tuple put_stored_batch(
     OpenStore engine, object topic, object queue_id, list rows, object sys_flag,
     object born_timestamp, object born_host, object store_host, object reconsume_times, bint wait,
 ):
-    """Store rows in one queue and one run of the log, all or none.
+    """Store consecutive rows in one queue, all or none; the first one's result, all offsets.
 
     A row is ``(body, properties, flag)``: ``bytes``, the stored string, and a number.
-    Returns the result of the first, and the physical offsets of all.
     """
     cdef Store *store = engine.store
     cdef Limits limits

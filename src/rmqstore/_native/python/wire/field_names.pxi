@@ -1,5 +1,5 @@
-# Field names in an idle consumer's requests: texts with known hashes.  A pull request with eleven
-# fields is read in 3.2 us instead of 4.3 us.
+# Field names in an idle consumer's requests, as texts with known hashes.  A pull request with
+# eleven fields is read in 3.2 us instead of 4.3 us.
 
 cdef tuple USUAL_NAMES = (
     "consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset",

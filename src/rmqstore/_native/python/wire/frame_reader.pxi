@@ -1,4 +1,4 @@
-# The receiving side of a connection: bytes in, requests out, and the answers to plain sends.
+# Receiving side of a connection: bytes in, requests and answers to plain sends out.
 #
 # Source: remoting/netty/NettyDecoder.java, NettyRemotingAbstract.java processRequestCommand
 
@@ -6,7 +6,7 @@ cdef enum:
     READ_BYTES = 64 << 10        # room for one read
     READ_LEAST = 16 << 10        # with less room, the buffer is enlarged
     READ_MAX = 256 << 10         # of one read: many clients send large frames at a time
-    COPIED_MAX = 1 << 20         # of a frame: after this many bytes, room for all of it
+    COPIED_MAX = 1 << 20         # bytes of a frame, after which there is room for all of it
 
 cdef tuple LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER",
                         "HTTP", "GO", "PHP", "OMS")
@@ -30,7 +30,7 @@ cdef str other_protocol(Memory block, int64_t at):
 cdef class FrameReader:
     """Bytes received on one connection and not handled yet; used by its loop's thread.
 
-    ``request_type`` is called for each request with code, fields, body, opaque, flag, language,
+    ``request_type``: called for each request with code, fields, body, opaque, flag, language,
     version, remark.
     """
 
@@ -72,8 +72,8 @@ cdef class FrameReader:
     def get_buffer(self, hint=-1):
         """Room for a read, to be followed by ``received`` with the number of bytes.
 
-        A client that sends without waiting for answers, and shares this machine's processors, goes
-        first: its next sends come with this read, and their answers with one write.
+        Yields to a local client that sends without waiting for answers: its next sends come with
+        this read, and their answers with one write.
         """
         cdef int64_t kept = self.stop - self.start
         cdef int64_t room = kept + READ_BYTES
@@ -87,7 +87,7 @@ cdef class FrameReader:
             # take long: untouched memory costs nothing yet, where pages are small.
             if self.frame.size > room:
                 room = max(room, 2 * kept) if kept < COPIED_MAX else self.frame.size
-                # With the least room of a read behind it: it is not enlarged at its end.
+                # With room for a read after it: not enlarged again at the frame's end.
                 room = min(room, self.frame.size) + READ_LEAST
             larger = memory_of(malloc(<size_t>room), room)
             if larger.data == NULL:
@@ -111,10 +111,10 @@ cdef class FrameReader:
         return self.stop - self.start
 
     def take(self, ClientSends sends=None):
-        """Next request for Python, None if there is no more.
+        """Next request for Python, None without one.  ValueError: the bytes are no frame.
 
-        Plain sends before it are stored, with ``sends``; ``answers`` has theirs.  One-way commits
-        of known offsets are left out.  ValueError: the bytes are no frame.
+        With ``sends``, plain sends before it are stored, and answered in ``answers``.  One-way
+        commits of known offsets are skipped.
         """
         cdef Store *store = NULL if sends is None else sends.engine.store
         if store == NULL or store_enter(store) < 0:

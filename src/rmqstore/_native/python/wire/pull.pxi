@@ -4,10 +4,10 @@
 
 @cython.final
 cdef class PullFilter:
-    """A subscription's filter, parsed once for its pulls; never changed.
+    """Filter of a subscription, parsed once for its pulls; immutable.
 
-    ``tags`` and ``sql`` as for ``MessageStore.get``.  ``names``: tags of which a message must have
-    one, with any characters: a broker refuses none.
+    ``tags`` and ``sql`` as for ``MessageStore.get``.  ``names``: tags, one of which a message must
+    have; any characters are allowed, as in a broker.
     """
 
     cdef MessageFilter filter
@@ -150,10 +150,7 @@ cdef class QueueHolds:
         return self.table.held
 
     def add(self, topic, queue_id, int64_t offset):
-        """Wait until a queue has a message at ``offset``; the number of this hold.
-
-        The queue need not have messages yet.
-        """
+        """Wait until a queue, perhaps empty yet, has a message at ``offset``; the hold's number."""
         cdef int64_t length = 0
         cdef const char *name = utf8_of("topic", topic, &length)
         cdef int32_t id = <int32_t>int_argument("queue_id", queue_id, 0, INT32_MAX)

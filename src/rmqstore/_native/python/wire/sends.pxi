@@ -1,4 +1,4 @@
-# Plain sends of a gateway's clients, from their frames to the log.
+# Plain sends of a gateway's clients: from their frames to the log.
 #
 # Source: broker/processor/SendMessageProcessor.java; broker/topic/TopicConfigManager.java
 
@@ -13,7 +13,7 @@ SEND_FIELD_NAMES = tuple([SEND_NAMES[i].decode("ascii") for i in range(SEND_FIEL
 cdef class ClientSends:
     """Sends of all connections of a gateway; used by its loop's thread.
 
-    ``engine`` is open for writing; ``cluster`` goes to records, ``region`` to answers.
+    ``engine``: open for writing; ``cluster``: written to records; ``region``: to answers.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ cdef int64_t sends_store(ClientSends sends) except -1:
             count_put_time(&store.figures, coarse_ns() - started)
         if good and store.settings.sync_flush:
             sends.unflushed = True
-        # Last of all, so that nothing is acknowledged after a sync has failed.
+        # Last: no acknowledgement after a failed sync.
         return 0 if unlikely(atomic_get_strict(&store.failed) != 0) else good
     finally:
         store_leave(store)
