@@ -3,14 +3,14 @@
 # Spark, and Maven beside it for the tests against the real store.  Stamps depend on the sources
 # alone; environments and builds are made anew, never mended.
 #
-#   make demo        the main jobs: a store of order events, written, read and found; then the two:
+#   make demo        the main jobs: a store of order events, written, read and found
 #   make demo-producer  RocketMQ's own client, in Java, sends to a store that is served; skipped
 #                    where there is no Java or no Maven
 #   make demo-spark  a pipeline through Spark that is killed in the middle and adds up all the same;
-#                    skipped where there is no Java
-#   make test        a slice of all tests, against the installed release build: 15 minutes, building
+#                    skipped where there is no Java; PySpark is 400 MB
+#   make test        a slice of all tests, against the installed release build: 8 minutes, building
 #                    included
-#   make test-all    the tests that make test leaves out: 10 minutes
+#   make test-all    the tests that make test leaves out: 25 minutes
 #   make lint        ruff, mypy, stubtest, cython-lint, and a look at the generated C
 #   make asan tsan   tests under the address and undefined-behaviour, or the thread, sanitizer
 #   make wheel       sdist and wheel in dist/, tried in an empty environment
@@ -88,7 +88,7 @@ SOURCES := pyproject.toml setup.py README.md LICENSE \
 demo: $(V)/demo.stamp
 	rm -rf build/demo-store
 	$(V)/bin/rmqstore demo build/demo-store
-	@$(MAKE) --no-print-directory demo-producer demo-spark
+	@echo "Two more: make demo-producer, a Java client (Maven); make demo-spark, a pipeline (400 MB)"
 
 demo-producer: $(V)/demo.stamp $(if $(MAVEN),$(CLIENTS)/target/clients.jar)
 	$(if $(MAVEN),$(V)/bin/python examples/producer.py build/demo-producer,@echo "$(NO_MAVEN)")
@@ -296,6 +296,7 @@ $(V)/made $(V)-bench/made $(V)-package/made: scripts/make_venv.sh
 MODES := release faults plants asan tsan
 $(MODES:%=build/wheels/%.stamp): build/wheels/%.stamp: \
     $(SOURCES) build/sources.list scripts/build_wheel.sh $(V)/made
+	@echo "compiling the extension ($*): one to two minutes, silently"
 	scripts/build_wheel.sh $(V)/bin/python $* . build/wheels/$*
 	touch $@
 

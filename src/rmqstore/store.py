@@ -7,9 +7,10 @@ Source: ``store/DefaultMessageStore.java``, ``store/MessageStore.java``.
 
 from __future__ import annotations
 
+import html
 import os
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, ItemsView, Iterator, KeysView, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Literal, Self, SupportsIndex
@@ -17,6 +18,7 @@ from typing import Literal, Self, SupportsIndex
 from rmqstore import _core
 from rmqstore.aio.put import aput
 from rmqstore.base.attached import method_of
+from rmqstore.base.tables import TableMapping
 from rmqstore.columns.scan import log_end, scan
 from rmqstore.config.file_sizes import size_notes, sizes_left_open
 from rmqstore.config.store_config import StoreConfig
@@ -43,7 +45,7 @@ from rmqstore.services.snapshot import Snapshots
 from rmqstore.services.topics import TopicCatalog
 from rmqstore.services.transaction_checks import TransactionChecks
 from rmqstore.services.transactions import TransactionService
-from rmqstore.topic import Topic
+from rmqstore.topic import Topic, topics_of
 from rmqstore.types import Recovery
 
 __all__ = ["MessageStore", "Mode"]
@@ -129,7 +131,9 @@ class MessageStore(_core.Engine):
             if mode == "r" and verify == "full":
                 self.recovery = describe_verification(path, self.recovery, self.core.verify())
             if services:
-                self._start_services()
+                if mode != "r" and not self.recovery.clean:
+                    self.progress.settle()  # before anything relies on an offset ahead of its queue
+                self.services.start()
         except BaseException:
             if self.core.services is not None:  # else the core has not been opened
                 self.services.abandon()
@@ -218,28 +222,18 @@ class MessageStore(_core.Engine):
             max_index_num=entries or chosen.max_index_num,
         )
         found = core.recovery()
+        places = log_directories(core.path, chosen) if core.mode == "r" else []  # else refused
+        damaged = damaged_log_files(places, log_size, found["log_end"])
         self.recovery = describe_recovery(
             core.path,
             core.mode,
             found,
             was_closed=self._was_closed,
             newer=self._newer,
-            damaged_files=self._damaged_files(chosen, found["log_end"]),
+            damaged_files=damaged,
             broken_links=[*self._broken_links, *broken_below(core.path, found["broken_links"])],
             sizes=size_notes(chosen, core.config, found, left_open),
         )
-
-    def _damaged_files(self, chosen: StoreConfig, end: int) -> list[str]:
-        """Return the faults of log files; none in writing modes, which refuse or mend them."""
-        if self.mode != "r":
-            return []
-        size = self.config.mapped_file_size_commit_log
-        return damaged_log_files(log_directories(self.path, chosen), size, end)
-
-    def _start_services(self) -> None:
-        if self.mode != "r" and not self.recovery.clean:
-            self.progress.settle()  # before anything relies on an offset ahead of its queue
-        self.services.start()
 
     def close(self) -> None:
         """Flush everything, close the store, and release the lock.
@@ -278,29 +272,20 @@ class MessageStore(_core.Engine):
         state = "closed" if self.closed else f"mode={self.mode!r}"
         return f"<rmqstore.MessageStore {self.path!r} {state}>"
 
+    def _repr_html_(self) -> str:
+        return html.escape(repr(self)) + ("" if self.closed else self.topics._repr_html_())
+
     @property
     def clock(self) -> Clock:
         """Clock of the store and its services."""
-        return Clock(self.core.now, self._move_clock)
-
-    def _move_clock(self, millis: int) -> None:
-        """Move the clock; delay levels note before and after whether it has gone back."""
-        self.schedule.note_clock()
-        self.core.advance_clock(millis)
-        self.retention.advance_clock(millis)
-        self.schedule.note_clock()
-        self.housekeeper.wake()
-        self.schedule.wake()
+        return Clock(self.core, self.schedule, self.retention, self.housekeeper)
 
     # Topics
 
     @property
-    def topics(self) -> Mapping[str, Topic]:
+    def topics(self) -> TableMapping[str, Topic]:
         """The current topics by name, in the order of their names."""
-        return {
-            name: Topic(self, name, self.registry.get(name), tuple(queue_ids))
-            for name, queue_ids in self.catalog.queue_ids().items()
-        }
+        return topics_of(self, self.registry, self.catalog.queue_ids())
 
     def __getitem__(self, topic: str) -> Topic:
         """Return a topic.
@@ -322,6 +307,21 @@ class MessageStore(_core.Engine):
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of the topics, in order."""
         return iter(self.topics)
+
+    def __len__(self) -> int:
+        """Return the number of topics."""
+        return len(self.topics)
+
+    def __bool__(self) -> bool:
+        return True  # without topics as well
+
+    def keys(self) -> KeysView[str]:
+        """Return the names of the topics, in order."""
+        return self.topics.keys()
+
+    def items(self) -> ItemsView[str, Topic]:
+        """Return the topics with their names, in order."""
+        return self.topics.items()
 
     def queue_ids(self) -> dict[str, list[int]]:
         """Return the queues that have files, by topic.

@@ -8,13 +8,14 @@ from __future__ import annotations
 import heapq
 import operator
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 from rmqstore.base import arrays
 from rmqstore.base.arguments import wrong_value
 from rmqstore.base.layout import INT64_MAX, INT64_MIN, UNIT_BYTES
+from rmqstore.base.tables import TableMapping, html_table
 from rmqstore.base.times import to_millis
 from rmqstore.errors import MessageNotFoundError, MessagesRemovedError, StoreCorruptError
 from rmqstore.files import paths
@@ -26,11 +27,26 @@ if TYPE_CHECKING:
     from rmqstore._core import Engine, Message
     from rmqstore.base.times import TimeLike
     from rmqstore.brokerfiles.topics import TopicConfig
+    from rmqstore.directory.registry import TopicRegistry
 
-__all__ = ["Queue", "Topic"]
+__all__ = ["Queue", "Topic", "topics_of"]
 
 _BATCH = 256
 _READ_WRITE = 6
+
+
+def topics_of(
+    store: Engine, registry: TopicRegistry, queue_ids: Mapping[str, Iterable[int]]
+) -> TableMapping[str, Topic]:
+    """Return the topics whose queues are given, in their order."""
+    topics = {
+        name: Topic(store, name, registry.get(name), tuple(ids)) for name, ids in queue_ids.items()
+    }
+    return TableMapping(topics, ("topic", "queues", "perm", "messages"), _topic_rows)
+
+
+def _topic_rows(topics: dict[str, Topic]) -> Iterator[tuple[object, ...]]:
+    return ((one.name, len(one), one.perm, sum(map(len, one.values()))) for one in topics.values())
 
 
 class Topic(Mapping[int, "Queue"]):
@@ -87,6 +103,10 @@ class Topic(Mapping[int, "Queue"]):
     def __repr__(self) -> str:
         noun = "queue" if len(self) == 1 else "queues"
         return f"<rmqstore.Topic {self.name!r} {len(self)} {noun}>"
+
+    def _repr_html_(self) -> str:
+        limits = ((queue.queue_id, queue.min_offset, queue.max_offset) for queue in self.values())
+        return html_table(("queue", "min offset", "max offset"), limits, caption=self.name)
 
     def messages(self) -> Iterator[Message]:
         """Iterate over the topic's messages in log order, up to the current heads.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,12 +112,22 @@ def print_report(report: Report, local: bool) -> None:
         print(printable(f"{where}: {body!r}, tag {message.tags}, psly={psly}"))
         print()
     root = shlex.quote(str(report.root))
+    command = _command()
     for line in (
-        f"Go on:  rmqstore info {root}",
-        f"        rmqstore find {root} --key {name}",
-        f"        rmqstore cat {root} -t orders -q 0 --from -3",
+        f"Go on:  {command} info {root}",
+        f"        {command} find {root} --key {name}",
+        f"        {command} cat {root} -t orders -q 0 --from -3",
     ):
         print(printable(line))
+
+
+def _command() -> str:
+    """Return the words that run this command line again, in a shell as it is."""
+    if shutil.which("rmqstore"):
+        return "rmqstore"
+    if Path(sys.argv[0]).name == "rmqstore":
+        return shlex.quote(sys.argv[0])
+    return f"{shlex.quote(sys.executable)} -m rmqstore"
 
 
 def _human_seconds(seconds: float) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 from rmqstore import _core
 from rmqstore.base.arguments import one_of, wrong_type, wrong_value
 from rmqstore.base.layout import INT32_MAX, INT64_MAX, INT64_MIN
+from rmqstore.base.tables import html_table
 from rmqstore.base.times import to_millis
 from rmqstore.columns.selection import ScanExtent
 
@@ -101,6 +102,15 @@ class Scan:
         topics = " ".join(self._topics[:3]) + (" ..." if len(self._topics) > 3 else "")
         where = f" of {topics}" if topics else ""
         return f"<rmqstore.Scan {self._engine.path!r}{where} {len(self.columns)} columns>"
+
+    def _repr_html_(self) -> str:
+        try:
+            types = [str(field.type) for field in self.schema]
+        except ImportError:
+            types = [""] * len(self.columns)
+        extent = self.extent(queued=False)
+        caption = f"{repr(self)[1:-1]}, of a log from {extent.start:,} to {extent.stop:,}"
+        return html_table(("column", "type"), zip(self.columns, types, strict=True), caption)
 
     @property
     def store(self) -> Any:

@@ -6,7 +6,6 @@ Source: ``store/config/MessageStoreConfig.java``, ``common/MixAll.java`` ``prope
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 import textwrap
 from collections.abc import Mapping
@@ -126,10 +125,7 @@ def specs_of(cls: type) -> Mapping[str, Spec]:
 
 
 def describe(cls: type, specs: Mapping[str, Spec]) -> None:
-    """Write the fields of a dataclass into its docstring, and shorten its signature.
-
-    They replace ``{fields}``.
-    """
+    """Write the fields of a dataclass into its docstring, in the place of ``{fields}``."""
     if cls.__doc__ is not None:  # python -OO has none
         lines = [
             line
@@ -137,11 +133,6 @@ def describe(cls: type, specs: Mapping[str, Spec]) -> None:
             for line in _described(one.name, one.default, specs[one.name])
         ]
         cls.__doc__ = cls.__doc__.replace("{fields}", "\n    ".join(lines))
-    fields = inspect.Parameter("fields", inspect.Parameter.VAR_KEYWORD, annotation=Any)
-    cls.__signature__ = inspect.Signature([fields])  # type: ignore[attr-defined]
-    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    short = inspect.Signature([own, fields], return_annotation=None)
-    cls.__init__.__signature__ = short  # type: ignore[misc]
 
 
 def _described(name: str, default: object, spec: Spec) -> list[str]:

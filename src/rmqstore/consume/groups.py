@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rmqstore._core import CallLock, Core
 from rmqstore.base.arguments import shown, wrong_type, wrong_value
 from rmqstore.base.layout import INT32_MAX
 from rmqstore.base.syncing import SyncError
+from rmqstore.base.tables import TableList, TableMapping
 from rmqstore.base.warn import log_warning
 from rmqstore.brokerfiles.configfile import ReplacedError
 from rmqstore.brokerfiles.groups import RETRY_MAX, GroupConfig, GroupTable
@@ -32,6 +32,18 @@ if TYPE_CHECKING:
 __all__ = ["Group", "GroupRegistry", "Groups", "group_name"]
 
 _RETRIES_MOST = INT32_MAX
+_GROUP_HEADS = ("group", "topics", "retries", "may consume")
+_OFFSET_HEADS = ("topic", "group", "queue", "offset")
+
+
+def _group_rows(groups: dict[str, Group]) -> Iterator[tuple[object, ...]]:
+    return ((one.name, one.topics, one.retry_max, one.consume_enable) for one in groups.values())
+
+
+def _offset_rows(offsets: dict[tuple[str, str], dict[int, int]]) -> Iterator[tuple[object, ...]]:
+    for (topic, group), queues in offsets.items():
+        for queue_id, offset in queues.items():
+            yield topic, group, queue_id, offset
 
 
 def group_name(name: object, argument: str = "group") -> str:
@@ -204,9 +216,8 @@ class Groups:
         topics: dict[str, set[str]] = {entry.group_name: set() for entry in self._entries}
         for topic, group in self._progress.all():
             topics.setdefault(group, set()).add(topic)
-        return MappingProxyType(
-            {name: self._group(name, tuple(sorted(topics[name]))) for name in sorted(topics)}
-        )
+        groups = {name: self._group(name, tuple(sorted(topics[name]))) for name in sorted(topics)}
+        return TableMapping(groups, _GROUP_HEADS, _group_rows)
 
     def _group(self, name: str, topics: tuple[str, ...]) -> Group:
         entry = self._entries.get(name) or GroupConfig(name)
@@ -221,7 +232,7 @@ class Groups:
     def offsets(self) -> Mapping[tuple[str, str], dict[int, int]]:
         """Return the offsets of the groups; see ``MessageStore.offsets``."""
         self._core.check_open()
-        return MappingProxyType(self._progress.all())
+        return TableMapping(self._progress.all(), _OFFSET_HEADS, _offset_rows)
 
     def create_group(self, name: str, *, retry_max: int = RETRY_MAX) -> Group:
         """Create a consumer group, or change its number of retries.
@@ -352,9 +363,10 @@ class Groups:
             for (of_topic, of_group), committed in self._progress.all().items()
             if group in (None, of_group) and topic in (None, of_topic)
         }
-        return lag_of(
+        found = lag_of(
             self._core,
             with_uncommitted(offsets, self._core.queue_files(), self._topics),
             group,
             topic,
         )
+        return TableList(found)

@@ -5,7 +5,13 @@ Source: ``store/DefaultMessageStore.java now``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqstore._core import Core
+    from rmqstore.services.housekeeping import Housekeeper
+    from rmqstore.services.retention import Retention
+    from rmqstore.services.schedule import Schedule
 
 __all__ = ["Clock"]
 
@@ -17,13 +23,17 @@ class Clock:
     simulations pass days in a moment.
     """
 
-    def __init__(self, now: Callable[[], int], advance: Callable[[int], None]) -> None:
-        self._now = now
-        self._advance = advance
+    def __init__(
+        self, core: Core, schedule: Schedule, retention: Retention, housekeeper: Housekeeper
+    ) -> None:
+        self._core = core
+        self._schedule = schedule
+        self._retention = retention
+        self._housekeeper = housekeeper
 
     def now(self) -> int:
         """Return the time in milliseconds since the epoch."""
-        return self._now()
+        return self._core.now()
 
     def advance(self, seconds: float) -> None:
         """Move the clock forward; services handle at once everything due by then.
@@ -41,7 +51,12 @@ class Clock:
         millis = float(seconds) * 1000
         if not abs(millis) <= _MOST_MILLIS:  # nor is NaN
             raise ValueError(f"seconds must be -3.2e9 to 3.2e9, got {seconds!r}")
-        self._advance(round(millis))
+        self._schedule.note_clock()  # before and after: delay levels note whether it has gone back
+        self._core.advance_clock(round(millis))
+        self._retention.advance_clock(round(millis))
+        self._schedule.note_clock()
+        self._housekeeper.wake()
+        self._schedule.wake()
 
 
 _MOST_MILLIS = 3.2e12
