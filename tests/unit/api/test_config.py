@@ -374,8 +374,7 @@ def test_help_has_every_field_with_unit_range_default_and_name() -> None:
         assert all(choice in shown for choice in spec.choices)
         assert f"\n{one.name} : " in said
         assert f"\n |  {one.name} : " in text
-    described = text[text.index("class StoreConfig(") : text.index("Methods defined here")]
-    assert max(map(len, described.splitlines())) <= 80
+    assert max(map(len, said.splitlines())) <= 76  # which help() indents
 
 
 def test_numbers_have_units() -> None:
@@ -387,7 +386,6 @@ def test_signature_has_the_fields() -> None:
     shown = inspect.signature(StoreConfig).parameters
     assert [*shown] == [one.name for one in dataclasses.fields(StoreConfig)]
     assert "flush_disk_type: 'str' = 'ASYNC_FLUSH'" in str(inspect.signature(StoreConfig))
-    assert max(map(len, (StoreConfig.__doc__ or "").splitlines())) <= 100
 
 
 def test_without_docstrings() -> None:
