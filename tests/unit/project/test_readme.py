@@ -3,7 +3,7 @@
 ``python`` blocks share their names; a ``text`` block behind one is what it prints.  In ``console``
 blocks each ``$`` line is run by a shell and the lines after it are what it prints; ``...`` stands
 for lines left out.  ``make demo`` is run as the command that it ends in, on fewer messages.
-The home directory has a store that a real broker left, where 4.9.3 has it by default.
+A broker's store is unpacked from ``tests/data``, as in a checkout.
 """
 
 from __future__ import annotations
@@ -55,15 +55,12 @@ def commands(block: Block) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broker_copy: Callable[[str, Path], object]
-) -> Path:
-    """A directory to work in, a home with a broker's store, the command on the path."""
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory to work in, as the top of a checkout; the command is on the path."""
     home, work, tools = (tmp_path / name for name in ("home", "work", "bin"))
     for one in (home, work, tools):
         one.mkdir()
-    broker_copy("broker-clean", home)
-    (home / "broker-clean").rename(home / "store")
+    (work / "tests").symlink_to(PROJECT / "tests")
     command = tools / "rmqstore"
     command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rmqstore "$@"\n')
     command.chmod(0o755)
@@ -102,9 +99,12 @@ def test_examples_do_what_is_shown(page: Path, least: int) -> None:
     assert ran >= least
 
 
-def test_the_copy_of_a_broken_store_can_be_looked_at(reader: Path) -> None:
+def test_the_copy_of_a_broken_store_can_be_looked_at(
+    reader: Path, broker_copy: Callable[[str, Path], object]
+) -> None:
     (block,) = (block for block in blocks(FAULTS) if block.language == "python")
-    copy = reader.parent / "home/store"
+    broker_copy("broker-clean", reader)
+    copy = reader / "broker-clean"
     printed = run_python(FAULTS, block, {"rmqstore": rmqstore, "path": copy})
     assert "nothing was found" in printed
     assert "Recovery(clean=True, mode='r+'" in printed
@@ -203,18 +203,39 @@ def test_the_demo_passes_over_parts_without_java(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
+    parts = ("--dry-run", "demo-producer", "demo-spark")
     (line,) = make("demo-spark")
     assert line.startswith("demo-spark: skipped, there is no Java")
-    dry = make("--dry-run", "demo")
+    dry = make(*parts)
     assert dry[-1] == f'echo "{line}"'
     skipped = "demo-producer: skipped, it needs Java (in JAVA_HOME or on the PATH) and Maven"
     assert f'echo "{skipped}"' in dry
     (tmp_path / "java").symlink_to("/bin/true")
-    dry = make("--dry-run", "demo")
+    dry = make(*parts)
     assert "examples/pipeline.py" in dry[-1]
     assert f'echo "{skipped}"' in dry
     (tmp_path / "mvn").symlink_to("/bin/true")
-    assert any("examples/producer.py" in one for one in make("--dry-run", "demo"))
+    assert any("examples/producer.py" in one for one in make(*parts))
+
+
+def test_the_demo_says_how_to_go_on(tmp_path: Path) -> None:
+    """Its last lines are commands that a shell takes as they are, wherever the command is."""
+    demo = [str(Path(sys.executable).parent / "rmqstore"), "demo", str(tmp_path / "s"), "-n", "500"]
+    package = str(Path(rmqstore.__file__).parents[1].resolve())
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": package}
+    done = subprocess.run(
+        demo, env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    lines = done.stdout.partition("Go on:")[2].splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert line.split()[0] == demo[0]
+        shown = subprocess.run(
+            ["sh", "-c", line], env=environment, capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert shown.stdout
 
 
 def test_parts_are_listed_in_reading_order() -> None:
