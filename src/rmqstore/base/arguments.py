@@ -14,6 +14,7 @@ __all__ = [
     "buffer_of",
     "did_you_mean",
     "integer_within",
+    "named_delay",
     "one_of",
     "shown",
     "wrong_type",
@@ -53,6 +54,16 @@ def one_of(argument: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise wrong_value(argument, f"one of {', '.join(map(repr, allowed))}", value)
     return value
+
+
+def named_delay(delay: str, levels: str) -> int:
+    """Return the number of the delay level with a delay such as ``"10s"``."""
+    known = levels.split()
+    if delay in known:
+        return known.index(delay) + 1
+    if not delay[:-1].isdecimal() or delay[-1] not in "smhd":
+        raise wrong_type("delay_level", "int, or a delay such as '10s'", delay)
+    raise wrong_value("delay_level", f"a delay of message_delay_level, {levels!r}", delay)
 
 
 def integer_within(argument: str, value: SupportsIndex, low: int, high: int) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore import _core
 from rmqstore._core import CallLock
-from rmqstore.base.arguments import wrong_type
+from rmqstore.base.arguments import named_delay, wrong_type
 from rmqstore.base.closing import Closing
 from rmqstore.base.warn import log_warning
 from rmqstore.consume.retry import send_back
@@ -453,7 +453,9 @@ class Consumer(Closing):
         if sync:
             progress.save()
 
-    def retry(self, message: _core.Message, *, delay_level: int | None = None) -> _core.PutResult:
+    def retry(
+        self, message: _core.Message, *, delay_level: int | str | None = None
+    ) -> _core.PutResult:
         """Give a message back, to be tried again later, or as a dead letter.
 
         It is stored once more: for ``%RETRY%<group>``, which the group's consumers read under
@@ -464,8 +466,8 @@ class Consumer(Closing):
         ----------
         message : Message
             A message taken before.
-        delay_level : int, optional
-            Another delay level; below 0 the message becomes a dead letter at once.
+        delay_level : int or str, optional
+            Another delay level, as for ``put``; below 0 the message becomes a dead letter at once.
 
         Returns
         -------
@@ -489,9 +491,9 @@ class Consumer(Closing):
         self._core.check_writable()
         if not isinstance(message, _core.Message):
             raise wrong_type("message", "a Message", message)
-        if delay_level is not None and (
-            isinstance(delay_level, bool) or not isinstance(delay_level, int)
-        ):
+        if isinstance(delay_level, str):
+            delay_level = named_delay(delay_level, self._core.config.message_delay_level)
+        if isinstance(delay_level, bool) or not isinstance(delay_level, int | None):
             raise wrong_type("delay_level", "int", delay_level)
         entry = self._state.enter_group(self.group)
         return send_back(self._core, self._state.topics, message, entry, delay_level)

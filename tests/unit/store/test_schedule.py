@@ -89,6 +89,25 @@ def test_levels(tmp_path: Path, wait_until: Wait) -> None:
             store.put("t", b"x", delay_level=-1)
 
 
+def test_levels_by_their_delay(tmp_path: Path) -> None:
+    config = SMALL.replace(message_delay_level="2s 1m 3h 1d")
+    with rmqstore.open(tmp_path / "s", "a", config=config) as store:
+        for delay in ("2s", "1m", "3h", "1d"):
+            store.put("t", b"x", delay_level=delay)
+        assert [one.level for one in store.delayed()] == [1, 2, 3, 4]
+        store.put("now", b"x")
+        with store.consumer("now", group="g") as consumer:
+            [message] = consumer
+            assert consumer.retry(message, delay_level="3h").queue_id == 2
+            for wrong, error in (("60s", ValueError), ("soon", TypeError), ("", TypeError)):
+                with pytest.raises(error, match="delay_level must be"):
+                    consumer.retry(message, delay_level=wrong)
+                with pytest.raises(error, match="delay_level must be"):
+                    store.put("t", b"x", delay_level=wrong)
+        with pytest.raises(ValueError, match="'2s 1m 3h 1d', got '10s'"):
+            store.put("t", b"x", delay_level="10s")
+
+
 def test_soon_after_its_time_by_the_real_clock(tmp_path: Path, wait_until: Wait) -> None:
     with rmqstore.open(tmp_path / "s", "a", config=SMALL) as store:
         for number in range(3):

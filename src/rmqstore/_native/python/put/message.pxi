@@ -81,12 +81,16 @@ cdef object take_keys(object keys, Row *row):
     return keys
 
 
-cdef int take_wait(Store *store, object delay_level, object producer_group, Row *row) except -1:
+cdef int take_wait(
+    OpenStore engine, object delay_level, object producer_group, Row *row,
+) except -1:
     """Set the delay level, or the producer group of a half message."""
     if delay_level is not ZERO:
+        if isinstance(delay_level, str):
+            delay_level = arguments.named_delay(delay_level, engine._config.message_delay_level)
         # A level above the highest is the highest, as in 4.9.3.
         row.delay_level = min(int_argument("delay_level", delay_level, 0, INT32_MAX),
-                              store.settings.delay_count)
+                              engine.store.settings.delay_count)
     if producer_group is not None:
         take_group(producer_group, row)
         row.later = HALF_LATER_BYTES
@@ -208,7 +212,7 @@ cdef PutResult put_message(
             row.born_timestamp = times.to_millis(born_timestamp, name="born_timestamp")
         if born_host is not None:
             row.born_host_length = host_bytes("born_host", born_host, row.born_host)
-        take_wait(store, delay_level, producer_group, &row)
+        take_wait(engine, delay_level, producer_group, &row)
         if lite_topics is not None:
             lite_topics = take_light_queues(lite_topics, &row)
         viewed = take_body(body, &row, &view)
