@@ -12,7 +12,6 @@ from typing import (
     TypeAlias,
     TypeVar,
     final,
-    overload,
 )
 
 import numpy as np
@@ -365,14 +364,13 @@ class Engine:
     def closed(self) -> bool: ...
     def close(self) -> None: ...
     # Of queue_id and queue_key one at most.
-    @overload
     def put(
         self,
         topic: str,
         body: Buffer,
         *,
         queue_id: SupportsIndex | None = None,
-        queue_key: None = None,
+        queue_key: _QueueKey | None = None,
         tags: str | None = None,
         keys: _Keys | None = None,
         properties: Mapping[str, str] | None = None,
@@ -384,75 +382,30 @@ class Engine:
         lite_topics: Iterable[str] | None = None,
         wait: bool = True,
     ) -> PutResult: ...
-    @overload
-    def put(
-        self,
-        topic: str,
-        body: Buffer,
-        *,
-        queue_id: None = None,
-        queue_key: _QueueKey,
-        tags: str | None = None,
-        keys: _Keys | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: SupportsIndex = 0,
-        delay_level: SupportsIndex | str = 0,
-        born_timestamp: TimeLike | None = None,
-        born_host: str | None = None,
-        uniq_key: bool | str = True,
-        lite_topics: Iterable[str] | None = None,
-        wait: bool = True,
-    ) -> PutResult: ...
-    @overload
     def put_batch(
         self,
         topic: str,
         bodies: _Column[Buffer],
         *,
         queue_id: SupportsIndex | None = None,
-        queue_key: None = None,
+        queue_key: _QueueKey | None = None,
         tags: str | _Column[str | None] | None = None,
         keys: str | _Column[_Keys | None] | None = None,
         properties: Mapping[str, str] | _Column[Mapping[str, str] | None] | None = None,
         uniq_key: bool | str | _Column[str | None] = True,
         wait: bool = True,
     ) -> PutResult: ...
-    @overload
-    def put_batch(
-        self,
-        topic: str,
-        bodies: _Column[Buffer],
-        *,
-        queue_id: None = None,
-        queue_key: _QueueKey,
-        tags: str | _Column[str | None] | None = None,
-        keys: str | _Column[_Keys | None] | None = None,
-        properties: Mapping[str, str] | _Column[Mapping[str, str] | None] | None = None,
-        uniq_key: bool | str | _Column[str | None] = True,
-        wait: bool = True,
-    ) -> PutResult: ...
-    @overload
     def put_many(
         self,
         topic: str | _Column[str],
         bodies: Buffer | _Column[Buffer],
         *,
         queue_id: SupportsIndex | _Column[SupportsIndex] | None = None,
-        queue_key: None = None,
-        tags: str | _Column[str | None] | None = None,
-        keys: str | _Column[_Keys | None] | None = None,
-        properties: Mapping[str, str] | _Column[Mapping[str, str] | None] | None = None,
-        uniq_key: bool | str | _Column[str | None] = True,
-        wait: bool = True,
-    ) -> PutManyResult: ...
-    @overload
-    def put_many(
-        self,
-        topic: str | _Column[str],
-        bodies: Buffer | _Column[Buffer],
-        *,
-        queue_id: None = None,
-        queue_key: _QueueKey | _Column[str] | _Column[SupportsIndex] | _Column[Buffer],
+        queue_key: _QueueKey
+        | _Column[str]
+        | _Column[SupportsIndex]
+        | _Column[Buffer]
+        | None = None,
         tags: str | _Column[str | None] | None = None,
         keys: str | _Column[_Keys | None] | None = None,
         properties: Mapping[str, str] | _Column[Mapping[str, str] | None] | None = None,

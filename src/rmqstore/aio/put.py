@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, SupportsIndex, overload
+from typing import TYPE_CHECKING, SupportsIndex
 
 from rmqstore import _core
 
@@ -21,44 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["aput"]
 
 
-@overload
-async def aput(
-    self: _core.Engine,
-    topic: str,
-    body: Buffer,
-    *,
-    queue_id: SupportsIndex | None = None,
-    queue_key: None = None,
-    tags: str | None = None,
-    keys: str | Iterable[str] | None = None,
-    properties: Mapping[str, str] | None = None,
-    flag: SupportsIndex = 0,
-    delay_level: SupportsIndex | str = 0,
-    born_timestamp: TimeLike | None = None,
-    born_host: str | None = None,
-    uniq_key: bool | str = True,
-    lite_topics: Iterable[str] | None = None,
-    wait: bool = True,
-) -> _core.PutResult: ...
-@overload
-async def aput(
-    self: _core.Engine,
-    topic: str,
-    body: Buffer,
-    *,
-    queue_id: None = None,
-    queue_key: str | SupportsIndex | Buffer,
-    tags: str | None = None,
-    keys: str | Iterable[str] | None = None,
-    properties: Mapping[str, str] | None = None,
-    flag: SupportsIndex = 0,
-    delay_level: SupportsIndex | str = 0,
-    born_timestamp: TimeLike | None = None,
-    born_host: str | None = None,
-    uniq_key: bool | str = True,
-    lite_topics: Iterable[str] | None = None,
-    wait: bool = True,
-) -> _core.PutResult: ...
 async def aput(
     self: _core.Engine,
     topic: str,
