@@ -137,7 +137,7 @@ NOT_MEASURED: dict[str, str] = {
     "MessageStore.__len__": "as MessageStore.__iter__",
     "MessageStore.keys": "as MessageStore.__iter__",
     "MessageStore.items": "as MessageStore.__iter__",
-    "MessageStore.__bool__": "a constant",
+    "MessageStore.__bool__": "a constant, nothing is read",
     "Topic.__iter__": _FOUND,
     "Topic.__len__": _FOUND,
     "Scan.to_pandas": _CONVERTED,
