@@ -74,7 +74,8 @@ cdef class Engine:
             The application's own, 32 bits.
         delay_level : int or str, optional
             1 to 18, the levels of ``message_delay_level``; 0: none; higher levels count as the
-            highest. Or a delay of a level, as ``"10s"``. The message waits in ``SCHEDULE_TOPIC_XXXX`` until it is due.
+            highest. Or the delay of a level, as ``"10s"``. The message waits in
+            ``SCHEDULE_TOPIC_XXXX`` until it is due.
         born_timestamp : int, datetime or str, optional
             Milliseconds since the epoch, or an aware time; now by default.
         born_host : str, optional
