@@ -296,7 +296,7 @@ def load_config(
     return settings
 
 
-def open_store(path: str, mode: Mode, config: str | None, *, tell: bool = True) -> MessageStore:
+def open_store(path: str, mode: Mode, config: str | None, *, warn: bool = True) -> MessageStore:
     """Open a store; write repairs and damage found to standard error, a line each."""
     import rmqstore
 
@@ -305,7 +305,7 @@ def open_store(path: str, mode: Mode, config: str | None, *, tell: bool = True) 
     settings = load_config(config)
     with Progress("opening"):
         store = rmqstore.open(path, mode, config=settings)
-    for damage in reported_damage(store) if tell else ():
+    for damage in reported_damage(store) if warn else ():
         say(damage)
     return store
 

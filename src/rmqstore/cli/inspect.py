@@ -60,7 +60,7 @@ def info(*, store: str, config: str | None, count: bool, output: str | None, loc
     go, and how much behind them opening it to write would save and cut.  Of a damaged one it names
     what is missing: exit code 4.
     """
-    with open_store(store, "r", config, tell=False) as opened, Progress("counting"):
+    with open_store(store, "r", config, warn=False) as opened, Progress("counting"):
         state = state_of(opened)
         verdict = verdict_of(opened, config)
         facts = verdict_facts(verdict)

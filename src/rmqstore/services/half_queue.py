@@ -77,7 +77,7 @@ class HalfQueue:
         for unit in waiting(self._core, OP_TOPIC, self.queue_id, start, ops_stop):
             message = read_record(self._core, unit)
             if isinstance(message, Exception):
-                self._say_damaged("a note of transactions that have ended", message)
+                self._warn_damaged("a note of transactions that have ended", message)
                 named, last = [], self._half_next - 1  # it may name any half message so far
             else:
                 named = named_halves(message)
@@ -124,10 +124,10 @@ class HalfQueue:
         if offset in self._ended_ahead:
             self._ended_ahead.discard(offset)
             return
-        self._say_damaged("a half message", error)
+        self._warn_damaged("a half message", error)
         self._enter(Half(offset, physical_offset, (offset,), damaged=True), None)
 
-    def _say_damaged(self, noun: str, error: Exception) -> None:
+    def _warn_damaged(self, noun: str, error: Exception) -> None:
         if self._core.mode != "r":  # a reader reads anew each time, and lists it
             log_warning("%s: %s cannot be read: %s", self._core.path, noun, error)
 

@@ -145,7 +145,7 @@ class Clients:
         self._produces: dict[Connection, set[str]] = {}
         self._changed: set[str] = set()  # groups to notify
         self._changes: FairQueue[str] = FairQueue()  # the same, by turns of owners
-        self._telling = False
+        self._notifying = False
         new_groups.in_use.append(self.group)
         connections.lost.append(self.lose)
         work.every(_SCAN_SECONDS, self.close_silent, "closing connections of silent clients")
@@ -274,7 +274,7 @@ class Clients:
             group.owners = owners
             self._sizes.take(owners, group.size)
             if changed:
-                self.tell(group, owners)
+                self.notify(group, owners)
             yield
         for name in data.producers:
             self._check_members(owners, connection, (), (name,))
@@ -302,7 +302,7 @@ class Clients:
             group = self.groups.get(consumer)
             if group is not None and group.clients.pop(connection, None) is not None:
                 if group.clients:
-                    self.tell(group, owners)
+                    self.notify(group, owners)
                 else:
                     self._end(group)
 
@@ -369,16 +369,16 @@ class Clients:
             connection.abort()  # a close would wait for a client that does not read
             self.lose(connection)
 
-    def tell(self, group: ConsumerGroup, owners: Owners) -> None:
+    def notify(self, group: ConsumerGroup, owners: Owners) -> None:
         """Notify a group's consumers of a change by these owners; owners take turns."""
         if group.name not in self._changed:
             self._changed.add(group.name)
             self._changes.add(owners, group.name)
-        if not self._telling:
-            self._telling = True
-            self._work.turns.add(self._tell_all())
+        if not self._notifying:
+            self._notifying = True
+            self._work.turns.add(self._notify_all())
 
-    def _tell_all(self) -> Steps:
+    def _notify_all(self) -> Steps:
         """Notify the consumers of changed groups, also of groups that change meanwhile."""
         try:
             while self._changes:
@@ -398,7 +398,7 @@ class Clients:
                     )
                     yield
         finally:
-            self._telling = False
+            self._notifying = False
 
     def _note(self, groups: dict[Connection, set[str]], connection: Connection, name: str) -> None:
         names = groups.setdefault(connection, set())
