@@ -226,7 +226,7 @@ def test_members_of_one_group_are_told_among_hundreds_of_changes_by_another(
 
         def change_all() -> None:  # the other's group comes last
             for group in clients.groups.values():
-                clients.tell(group, group.owners)
+                clients.notify(group, group.owners)
 
         stepped.in_loop(change_all)
         wait_until(lambda: len(told) == 301)
@@ -243,7 +243,7 @@ def test_those_who_join_a_group_together_cost_one_notification(
     def change() -> None:
         (one,) = clients.groups.values()
         for number in range(100):
-            clients.tell(one, ("127.0.0.1", f"127.0.0.1:{number}"))
+            clients.notify(one, ("127.0.0.1", f"127.0.0.1:{number}"))
 
     wait_until(lambda: stepped.in_loop(lambda: len(stepped.gateway.work.turns)) == 0)
     assert asker.ask(ROUTE, {"topic": "t"}).code == 0
