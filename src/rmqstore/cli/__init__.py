@@ -23,24 +23,24 @@ __all__ = ["main"]
 
 # verb: module under rmqstore.cli, one line of help
 _VERBS = {
-    "info": ("inspect", "What is in a store: offsets, times, sizes, clean or not."),
+    "info": ("inspect", "Summary of a store: state, offsets, times, sizes."),
     "topics": ("inspect", "Topics with their queues, messages and times."),
     "queues": ("inspect", "Queues with their offsets and times."),
     "cat": ("messages", "Show messages, oldest first."),
     "get": ("messages", "Show one message by its id."),
     "find": ("messages", "Find messages by key, newest first."),
-    "groups": ("groups", "Consumer groups with what they read."),
-    "lag": ("groups", "How far groups are behind: messages, bytes and time."),
+    "groups": ("groups", "Consumer groups and their topics."),
+    "lag": ("groups", "Lag of groups: messages, bytes and time."),
     "dlq": ("groups", "Dead letters by group."),
     "put": ("put", "Write one message a line from standard input."),
-    "clean": ("clean", "What retention would delete, and its deletion."),
+    "clean": ("clean", "Files that retention would delete; deletes them with --apply."),
     "delays": ("waiting", "Delayed messages that wait, and when they are due."),
     "txn": ("waiting", "Half messages of transactions, and those without an end."),
-    "restore": ("restore", "What recovery took out of the log, and back into it."),
+    "restore": ("restore", "Bytes that recovery removed from the log; puts them back."),
     "snapshot": ("snapshot", "A copy of a store in use, which opens clean."),
     "serve": ("serve", "Name server and broker for RocketMQ clients, on a store."),
     "demo": ("demo", "Make a store of order events, then read and find them."),
-    "completion": ("completion", "What bash, zsh or fish needs to complete this command."),
+    "completion": ("completion", "Completion script for bash, zsh or fish."),
 }
 
 

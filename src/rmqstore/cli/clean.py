@@ -39,7 +39,7 @@ _COLUMNS = (
     help="Delete files whose newest message was stored before, as "
     f"{TIME_FORMS}. Default: fileReservedTime of --config ago.",
 )
-@click.option("--apply", is_flag=True, help="Delete; without it, only say what would be.")
+@click.option("--apply", is_flag=True, help="Delete; the default is to show the plan.")
 @zone_option
 @output_option
 def clean(
@@ -51,11 +51,11 @@ def clean(
     output: str | None,
     local: bool,
 ) -> None:
-    """Say what retention would delete, and with --apply delete it.
+    """List the files that retention would delete, and with --apply delete them.
 
-    Whole files of the log go, the oldest first, never the last; then what pointed only into them.
-    FILES, BYTES and MESSAGES are those of the log, UNTIL is where it begins then, QUEUES lose
-    their last message.
+    Whole files of the log go, the oldest first, never the last; then queue and index files that
+    pointed only into them.  FILES, BYTES and MESSAGES count the log's, UNTIL is its first offset
+    afterwards, QUEUES are left without messages.
     """
     if before is None and config is None:
         open_store(store, "r", config).close()  # a missing store is the first error

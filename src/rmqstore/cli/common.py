@@ -121,7 +121,7 @@ def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function
                 "--config",
                 metavar="FILE",
                 shell_complete=complete_file,
-                help="A broker.conf that names file sizes and the like.",
+                help="A broker.conf, for file sizes, paths and retention.",
             ),
         ]
         made: Any = run

@@ -41,7 +41,7 @@ def _known(kind: str, name: str | None, names: Collection[str]) -> None:
 @group_option("Only this group.")
 @output_option
 def groups(*, store: str, config: str | None, group: str | None, output: str | None) -> None:
-    """List consumer groups with what they read."""
+    """List consumer groups and their topics."""
     columns = (
         Column("group", "name", width=80, least=24),
         Column("topics", least=24),
@@ -74,7 +74,7 @@ def groups(*, store: str, config: str | None, group: str | None, output: str | N
 @click.option(
     "--checkpoint",
     metavar="DIR",
-    help="A Spark stream's checkpointLocation: how far the stream is behind now.",
+    help="A Spark stream's checkpointLocation, to show that stream's lag.",
 )
 @output_option
 def lag(
@@ -86,7 +86,7 @@ def lag(
     checkpoint: str | None,
     output: str | None,
 ) -> None:
-    """Show how far groups are behind: messages, bytes and seconds in each queue."""
+    """Show the lag of groups in each queue: messages, bytes and seconds."""
     if checkpoint is not None and group is not None:
         raise click.UsageError("--checkpoint and --group exclude each other")
     columns = (

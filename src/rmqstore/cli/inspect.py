@@ -53,12 +53,12 @@ _PERMISSIONS = ((4, "R"), (2, "W"), (1, "X"))
 @zone_option
 @output_option
 def info(*, store: str, config: str | None, count: bool, output: str | None, local: bool) -> None:
-    """Say what a store holds: offsets, times, sizes, who has it, sizes in force.
+    """Summarize a store: state, owner, offsets, times, file sizes.
 
-    First comes whether a broker of 4.9.3 would start on it; where it would not, or would lose
-    messages, the exit code is 4.  Of a store that was not closed it says how far the good records
-    go, and how much behind them opening it to write would save and cut.  Of a damaged one it names
-    what is missing: exit code 4.
+    The first line is whether a 4.9.3 broker would start on it; if not, or if that would lose
+    messages, the exit code is 4.  For a store that was not closed, the end of the valid records is
+    shown, and how many bytes after it opening it to write would save and cut.  Damage is listed:
+    exit code 4.
     """
     with open_store(store, "r", config, warn=False) as opened, Progress("counting"):
         state = state_of(opened)
@@ -297,7 +297,7 @@ def topics(*, store: str, config: str | None, output: str | None, local: bool) -
 
 @store_command()
 @topic_option("Only this topic.")
-@click.option("-a", "--all", "every", is_flag=True, help="Queues without a message too.")
+@click.option("-a", "--all", "every", is_flag=True, help="Queues without messages as well.")
 @zone_option
 @output_option
 def queues(

@@ -215,7 +215,11 @@ def get(
     "--until", "end", metavar="TIME", callback=time_of, help="Stored before: as with --from."
 )
 @click.option("-n", "--number", type=click.IntRange(1, INT64_MAX), help="So many at most.")
-@click.option("--index-only", is_flag=True, help="Do not search what no index file covers.")
+@click.option(
+    "--index-only",
+    is_flag=True,
+    help="Search index files alone, not the parts of the log they miss.",
+)
 @_shape_options
 def find(
     *,

@@ -32,7 +32,7 @@ _COLUMNS = (
 
 
 @store_command()
-@click.option("--apply", is_flag=True, help="Put back what can go back; without it, only look.")
+@click.option("--apply", is_flag=True, help="Put back what fits; the default is to show the plan.")
 @zone_option
 @output_option
 @click.pass_context
@@ -45,11 +45,11 @@ def restore(
     output: str | None,
     local: bool,
 ) -> None:
-    """List what lies in rmqstore-quarantine/, and with --apply put it back into the log.
+    """List the files of rmqstore-quarantine/, and with --apply put them back into the log.
 
-    PLACE is what lies in the log where it was: filler, empty, same, written, gone. Good records
-    go back where there is a filler, or where the log ends and nothing was written since. Before,
-    --apply recovers the store, as opening it to write does.
+    PLACE is the log's present content at their place: filler, empty, same, written, gone. Valid
+    records go back over a filler, or to the end of the log if nothing was written there since.
+    First --apply recovers the store, as opening it to write does.
     """
     from rmqstore.offline import quarantine
 
