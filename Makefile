@@ -13,6 +13,7 @@
 #   make test-all    the tests that make test leaves out: 25 minutes
 #   make lint        ruff, mypy, stubtest, cython-lint, and a look at the generated C
 #   make asan tsan   tests under the address and undefined-behaviour, or the thread, sanitizer
+#   make docs        the pages as a site, build/docs/index.html
 #   make wheel       sdist and wheel in dist/, tried in an empty environment
 #   make bench       pytest-benchmark; BASE=<revision> compares with that revision, fails at 10 %
 #   make instructions of the hot calls, counted by valgrind, beside the committed ones, at 3 %;
@@ -80,7 +81,7 @@ NO_JAVA := demo-spark: skipped, there is no Java (neither in JAVA_HOME nor on th
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
-.PHONY: demo demo-producer demo-spark builds test test-all lint asan tsan coverage wheel bench \
+.PHONY: demo demo-producer demo-spark builds docs test test-all lint asan tsan coverage wheel bench \
     instructions bench-table versus scale interop parity faults faults-proof fuzz-frames spark-faults week \
     pipeline bench-spark bench-spark-scale bench-serve serve-clients serve-nightly serve-faults \
     serve-traffic hostile-clients versus-serve venv clean FORCE
@@ -196,6 +197,11 @@ lint: $(V)/lint.stamp
 	$(V)/bin/python scripts/check_spark.py
 	$(V)/bin/python scripts/check_generated_c.py
 
+docs: $(V)-docs/stamp
+	rm -rf build/docs
+	$(V)-docs/bin/sphinx-build --quiet --fail-on-warning --keep-going -d build/docs/trees docs build/docs
+	@echo build/docs/index.html
+
 wheel: $(V)-package/made
 	$(V)-package/bin/python -m pip install --quiet --group pyproject.toml:package
 	scripts/build_wheel.sh $(V)-package/bin/python dist . build/dist
@@ -289,7 +295,7 @@ build/sources.list: FORCE
 	@mkdir -p build
 	@printf '%s\n' $(SOURCES) | cmp --quiet - $@ || printf '%s\n' $(SOURCES) > $@
 
-$(V)/made $(V)-bench/made $(V)-package/made: scripts/make_venv.sh
+$(V)/made $(V)-bench/made $(V)-docs/made $(V)-package/made: scripts/make_venv.sh
 	scripts/make_venv.sh $(PYTHON) $(@D)
 	touch $@
 
@@ -322,6 +328,10 @@ $(V)/test.stamp: $(V)/made build/wheels/release.stamp
 
 $(V)-bench/stamp: $(V)-bench/made build/wheels/release.stamp
 	$(call install,$(V)-bench,bench$(comma)arrow)
+	touch $@
+
+$(V)-docs/stamp: $(V)-docs/made pyproject.toml
+	$(V)-docs/bin/python -m pip install --quiet --group pyproject.toml:docs
 	touch $@
 
 $(V)/lint.stamp: $(V)/test.stamp pyproject.toml
