@@ -10,7 +10,7 @@
 #                    skipped where there is no Java; PySpark is 400 MB
 #   make test        a slice of all tests, against the installed release build: 8 minutes, building
 #                    included
-#   make test-all    the tests that make test leaves out: 25 minutes
+#   make test-all    the tests that make test leaves out: 20 minutes
 #   make lint        ruff, mypy, stubtest, cython-lint, and a look at the generated C
 #   make asan tsan   tests under the address and undefined-behaviour, or the thread, sanitizer
 #   make docs        the pages as a site, build/docs/index.html
