@@ -63,6 +63,7 @@ def test_a_log_elsewhere(tmp_path: Path) -> None:
     conf.write_text(f"{sizes}{index}storePathRootDir={root}\nstorePathCommitLog={log}\n")
     with rmqstore.open(root, "a", config=conf) as store:
         put(store, range(40))
+        check(store, range(40))  # which waits for dispatch, as a reader beside it does not
         with rmqstore.open(root, config=conf) as beside:
             check(beside, range(40))
     assert not (root / "commitlog").exists()
