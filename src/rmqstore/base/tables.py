@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = ["TableList", "TableMapping", "html_table"]
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+_Entry = TypeVar("_Entry", bound="DataclassInstance")
 
 _ROWS = 30  # shown; the rest is counted
 _WIDTH = 60  # characters of a cell
@@ -47,13 +52,13 @@ class TableMapping(Mapping[_K, _V]):
         return html_table(self._heads, self._rows(self._entries))
 
 
-class TableList(list[_V]):
+class TableList(list[_Entry]):
     """A list of dataclass entries that a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
         if not self:
             return "<p>none</p>"
-        heads = tuple(self[0].__dataclass_fields__)  # type: ignore[attr-defined]
+        heads = [field.name for field in dataclasses.fields(self[0])]
         return html_table(heads, ([getattr(one, name) for name in heads] for one in self))
 
 
