@@ -302,7 +302,7 @@ class MessageStore(_core.Engine):
 
     def __contains__(self, topic: object) -> bool:
         """Whether the topic exists."""
-        return topic in self.topics
+        return isinstance(topic, str) and self.catalog.has(topic)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of the topics, in order."""
