@@ -237,6 +237,7 @@ def test_checks(tmp_path: Path, wait_until: Wait) -> None:
         assert given_up.properties["TRANSACTION_CHECK_TIMES"] == "3"
         with pytest.raises(StoreError, match="has ended"):
             first.commit()
+        assert store.transactions.fresh == set()  # nor is anything else kept of those that ended
         assert [m.properties.get("TRANSACTION_CHECK_TIMES") for m in store[HALF_TOPIC][0]] == [
             None, None, None, None, "1", "1", "1", "2", "3",
         ]  # fmt: skip
