@@ -6,6 +6,7 @@ import itertools
 import pickle
 import random
 import shutil
+import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -280,3 +281,24 @@ def test_no_build_deletes_the_queues_of_a_store(root: Path) -> None:
         build.create()
     with rmqstore.open(root) as store:
         assert sum(len(queue) for name in store for queue in store[name].values()) == MESSAGES
+
+
+def test_numbers_written_by_attempts_with_one_process_number(tmp_path: Path) -> None:
+    """Attempts of a task on several hosts write one file: no reader sees half of one."""
+    path = tmp_path / "first"
+    values = [{"t": dict.fromkeys(range(500), attempt)} for attempt in range(4)]
+    offline.save_queue_numbers(path, values[0])
+    threads = [
+        threading.Thread(
+            target=lambda mine=mine: [offline.save_queue_numbers(path, mine) for _ in range(50)]
+        )
+        for mine in values
+    ]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert offline.load_queue_numbers(path) in values
+    for thread in threads:
+        thread.join()
+    assert offline.load_queue_numbers(path) in values
+    assert [*tmp_path.iterdir()] == [path]
