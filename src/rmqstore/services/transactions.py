@@ -273,8 +273,14 @@ StoreClosedError, ForkedStoreError
             half = self._progress.get(HALF_TOPIC, _GROUP).get(queue_id)
             op = self._progress.get(OP_TOPIC, _GROUP).get(queue_id)
             made[queue_id] = HalfQueue(self._core, queue_id, half, op)
-        made[queue_id].read()
-        return made[queue_id]
+        queue = made[queue_id]
+        first = queue.first
+        queue.read()
+        if queue.first > first:  # retention removed half messages
+            for one in tuple(self.fresh):
+                if one[0] == queue_id and one[1] < queue.first:
+                    self.fresh.discard(one)
+        return queue
 
     def _half_queue(self, queue_id: int) -> HalfQueue:
         if self._core.bounds(HALF_TOPIC, queue_id) is None:

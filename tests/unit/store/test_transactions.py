@@ -288,6 +288,7 @@ def test_what_retention_removed_holds_nothing_up(
         assert in_doubt(store) == [b"kept"]
         [warning] = [one for one in caplog.records if "half messages" in one.message]
         assert "removed 2 half messages" in warning.message
+        assert store.transactions.fresh == {(0, 3)}  # "kept"
         for end in (lost[1].commit, lost[2].rollback, doubtful.commit):
             with pytest.raises(StoreError, match="retention has removed the half message"):
                 end()
