@@ -40,7 +40,17 @@ _SHARE_ENTRIES, _SHARES_MOST = 5_000_000, 4
 
 
 class LooseEntry(NamedTuple):
-    """Index entry from a walk, not numbered yet; the time is in ms."""
+    """Index entry from a walk, not numbered yet.
+
+    Attributes
+    ----------
+    key_hash : int
+        Of ``topic#key``, 0 or more.
+    physical_offset : int
+        Of the record, in bytes.
+    store_timestamp : int
+        Of the record, in ms since the epoch.
+    """
 
     key_hash: int
     physical_offset: int
@@ -48,7 +58,17 @@ class LooseEntry(NamedTuple):
 
 
 class IndexEntry(NamedTuple):
-    """Entry of an index file; the time is in seconds after the file's first."""
+    """Entry of an index file.
+
+    Attributes
+    ----------
+    key_hash : int
+        Of ``topic#key``, 0 or more.
+    physical_offset : int
+        Of the record, in bytes.
+    seconds : int
+        From the begin time of the file to the record's store time.
+    """
 
     key_hash: int
     physical_offset: int
@@ -56,7 +76,15 @@ class IndexEntry(NamedTuple):
 
 
 class ChainError(NamedTuple):
-    """An entry, or a slot as ``-1 - slot``, that links to the wrong entry."""
+    """An entry or a slot that links to the wrong entry.
+
+    Attributes
+    ----------
+    number : int
+        Of the entry, from 1; of a slot ``-1 - slot``.
+    expected, found : int
+        Entry that it must link to, and the one that it links to; 0 for none.
+    """
 
     number: int
     expected: int

@@ -43,7 +43,15 @@ class RangesOverlapError(Exception):
 
 
 class LogExtent(NamedTuple):
-    """Begin of a store's log, end of its last file, and file size."""
+    """Extent of a store's log, by its files.
+
+    Attributes
+    ----------
+    start, stop : int
+        Physical offsets of the first file's first byte, and after the last file's last.
+    file_size : int
+        Bytes of a file.
+    """
 
     start: int
     stop: int

@@ -29,7 +29,17 @@ SLICE_BYTES = 4 << 20
 
 
 class Unit(NamedTuple):
-    """Fields of a consume queue unit."""
+    """Fields of a consume queue unit.
+
+    Attributes
+    ----------
+    physical_offset : int
+        Of the record, in bytes.
+    size : int
+        Bytes of the record.
+    tags_code : int
+        Hash of the tag, 64 bits; the delivery time in ``SCHEDULE_TOPIC``.
+    """
 
     physical_offset: int
     size: int
