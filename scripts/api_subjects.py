@@ -159,6 +159,7 @@ SUBJECTS = {
 }
 CONSTANTS = {
     "SLICE_BYTES": "Bytes of the log in a `LogSlice`, by default.",
+    "QueueNumbers": "A number for each queue, by topic and queue id.",
     "UNIT_BYTES": "Bytes of a unit of a consume queue.",
     "ENTRY_BYTES": "Bytes of an entry of an index file.",
     "SCHEDULE_TOPIC": "Topic of delayed messages; tags codes of its units are delivery times.",

@@ -217,20 +217,20 @@ def named_entries(module: ModuleType, name: str, depth: int) -> Iterator[Entry]:
         yield from member_entries(module.__name__, getattr(module, owner), name, depth)
         return
     value = getattr(module, name)
+    call = f"{module.__name__}.{name}"
+    plain = inspect.unwrap(value)
     if inspect.isclass(value):
         yield from class_entries(module.__name__, name, value, depth)
-    elif name in CONSTANTS:
+    elif inspect.isroutine(plain):
+        docstring = documentation(call, plain)
+        # A fixture of pytest is not called; rmqstore.serve is a module that is.
+        called = plain is value or inspect.ismodule(value)
+        parts = [signature(call, plain)] if called else []
+        yield Entry(module.__name__, name, depth, docstring, [*parts, rendered(docstring)])
+    else:
         docstring = CONSTANTS[name]
         shown = re.sub(r"\b(\w+\.)+", "", str(value)) if get_args(value) else repr(value)
-        parts = [f"`{shown}`", rendered(docstring)]
-        yield Entry(module.__name__, name, depth, docstring, parts)
-    else:
-        call = f"{module.__name__}.{name}"
-        docstring = documentation(call, value)
-        # A fixture of pytest is not called; rmqstore.serve is a module that is.
-        called = inspect.isroutine(value) or inspect.ismodule(value)
-        parts = [signature(call, inspect.unwrap(value))] if called else []
-        yield Entry(module.__name__, name, depth, docstring, [*parts, rendered(docstring)])
+        yield Entry(module.__name__, name, depth, docstring, [f"`{shown}`", rendered(docstring)])
 
 
 def all_names(module: ModuleType) -> list[str]:

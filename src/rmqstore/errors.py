@@ -146,7 +146,7 @@ class FilterError(StoreError, ValueError):
     Parameters
     ----------
     message : str
-        What was found and what was expected.
+        The text that was found, and the expectation.
     position : int
         Character in the expression, from 0.
     """

@@ -71,7 +71,7 @@ def open(
     Returns
     -------
     MessageStore
-        Close it, best by ``with``; ``recovery`` has what opening found and did.
+        Close it, best by ``with``; ``recovery`` has the findings and repairs.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def open(
     OSError
         A system call fails.
     TypeError, ValueError
-        An argument has a wrong type or value; the message names it and what is allowed. The
+        An argument has a wrong type or value; the message names it and its limits. The
         configuration names the log of a store in another directory, or a log directory that
         holds something else of the store.
 

@@ -123,7 +123,7 @@ def serve(
         ``acl`` needs PyYAML, ``metrics_port`` prometheus-client: the extras ``serve`` and
         ``metrics``.
     TypeError, ValueError
-        An argument has a wrong type or value; the message names it and what is allowed.
+        An argument has a wrong type or value; the message names it and its limits.
 
     Notes
     -----
