@@ -7,6 +7,11 @@ does so as well.
 """
 
 import os
+import platform
+import shlex
+import shutil
+import sys
+import sysconfig
 from glob import glob
 
 import Cython.Compiler.Options as CythonOptions
@@ -30,6 +35,23 @@ MODES = {
     "coverage": (["-O0", "-g1", *FAULTS, *TRACE], []),
 }
 
+
+def missing() -> str:
+    """Return what this machine lacks for a build, in one line; empty if nothing."""
+    if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
+        return f"Linux with glibc: this is {platform.platform()}"
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    if not shutil.which(compiler):
+        return f"a C compiler: there is no {compiler} (Debian: apt install gcc; or set CC)"
+    headers = sysconfig.get_path("include")
+    if not os.path.exists(os.path.join(headers, "Python.h")):
+        name = f"python{sys.version_info[0]}.{sys.version_info[1]}-dev"
+        return f"Python's headers: there is no {headers}/Python.h (Debian: apt install {name})"
+    return ""
+
+
+if missing():
+    raise SystemExit(f"rmqstore needs {missing()}")
 mode = os.environ.get("RMQSTORE_BUILD") or "release"
 if mode not in MODES:
     raise SystemExit(f"RMQSTORE_BUILD is {mode!r}; it may be one of {', '.join(MODES)}")
