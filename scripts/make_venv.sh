@@ -4,10 +4,15 @@
 set -euo pipefail
 python=${1:?python} dir=${2:?directory}
 
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    found=$("$python" --version 2>/dev/null) || found=missing
+    echo "Python 3.11 or newer is needed: $python is $found; name another: PYTHON=python3.12" >&2
+    exit 1
+fi
+
 missing() {
     ! "$python" - <<'PY'
-import ensurepip, os, sys, sysconfig
-assert sys.version_info >= (3, 11), sys.version
+import ensurepip, os, sysconfig
 assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
 PY
 }
@@ -15,7 +20,7 @@ PY
 if missing 2>/dev/null; then
     name=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-        echo "$python (3.11 or newer) needs its venv module and headers: $name-venv $name-dev" >&2
+        echo "$python needs its venv module and headers: $name-venv $name-dev" >&2
         exit 1
     fi
     export DEBIAN_FRONTEND=noninteractive
