@@ -75,9 +75,19 @@ CLIENTS := interop/clients
 PLANTS := tests/faults/plants
 SITE := $(CURDIR)/build/site
 JAVA := $(shell command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java")
-MAVEN := $(and $(JAVA),$(shell command -v mvn))
 NO_MAVEN := demo-producer: skipped, it needs Java (in JAVA_HOME or on the PATH) and Maven
 NO_JAVA := demo-spark: skipped, there is no Java (neither in JAVA_HOME nor on the PATH)
+# Not at each make: a JVM starts for it.
+ifneq ($(and $(JAVA),$(filter demo-%,$(MAKECMDGOALS))),)
+OLD_JAVA := $(shell [[ $$("$(JAVA)" -version 2>&1) =~ version.*\"([0-9]+) ]] && \
+    (( BASH_REMATCH[1] < 17 )) && echo $${BASH_REMATCH[1]})
+ifneq ($(OLD_JAVA),)
+NO_MAVEN := demo-producer: skipped, it needs Java 17; $(JAVA) is older
+NO_JAVA := demo-spark: skipped, it needs Java 17; $(JAVA) is older
+JAVA :=
+endif
+endif
+MAVEN := $(and $(JAVA),$(shell command -v mvn))
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 

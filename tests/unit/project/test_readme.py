@@ -217,6 +217,12 @@ def test_the_demo_passes_over_parts_without_java(tmp_path: Path) -> None:
     assert f'echo "{skipped}"' in dry
     (tmp_path / "mvn").symlink_to("/bin/true")
     assert any("examples/producer.py" in one for one in make(*parts))
+    old = tmp_path / "java"
+    old.unlink()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.22\" 2024-01-16' >&2\n")
+    old.chmod(0o755)
+    for demo in ("demo-producer", "demo-spark"):
+        assert f'echo "{demo}: skipped, it needs Java 17; {old} is older"' in make(*parts)
 
 
 def test_the_demo_says_how_to_go_on(tmp_path: Path) -> None:
