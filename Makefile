@@ -14,7 +14,7 @@
 #   make lint        ruff, mypy, stubtest, cython-lint, and a look at the generated C
 #   make asan tsan   tests under the address and undefined-behaviour, or the thread, sanitizer
 #   make docs        the pages as a site, build/docs/index.html
-#   make wheel       sdist and wheel in dist/, tried in an empty environment
+#   make wheel       sdist and manylinux wheel in dist/, tried in an empty environment
 #   make bench       pytest-benchmark; BASE=<revision> compares with that revision, fails at 10 %
 #   make instructions of the hot calls, counted by valgrind, beside the committed ones, at 3 %;
 #                    UPDATE=1 writes them
@@ -62,7 +62,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 # pytest would rewrite all assertions in each process anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-PYTHON ?= $(firstword $(foreach p,python3.11 python3,$(shell command -v $(p) 2>/dev/null)))
+PYTHON ?= $(or $(firstword $(foreach p,python3.11 python3,$(shell command -v $(p) 2>/dev/null))),python3)
 ifeq ($(origin CC),default)
 CC := gcc
 endif
@@ -91,10 +91,10 @@ MAVEN := $(and $(JAVA),$(shell command -v mvn))
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
-.PHONY: demo demo-producer demo-spark builds docs test test-all lint asan tsan coverage wheel bench \
-    instructions bench-table versus scale interop parity faults faults-proof fuzz-frames spark-faults week \
-    pipeline bench-spark bench-spark-scale bench-serve serve-clients serve-nightly serve-faults \
-    serve-traffic hostile-clients versus-serve venv clean FORCE
+.PHONY: demo demo-producer demo-spark builds docs test test-all lint asan tsan coverage wheel \
+    bench instructions bench-table versus scale interop parity faults faults-proof \
+    fuzz-frames spark-faults week pipeline bench-spark bench-spark-scale bench-serve serve-clients \
+    serve-nightly serve-faults serve-traffic hostile-clients versus-serve venv clean FORCE
 
 demo: $(V)/demo.stamp
 	rm -rf build/demo-store
@@ -215,7 +215,8 @@ docs: $(V)-docs/stamp
 wheel: $(V)-package/made
 	$(V)-package/bin/python -m pip install --quiet --group pyproject.toml:package
 	scripts/build_wheel.sh $(V)-package/bin/python dist . build/dist
-	rm -rf dist && mkdir dist && cp build/dist/*.whl build/dist/*.tar.gz dist/
+	rm -rf dist && mkdir dist && cp build/dist/*.tar.gz dist/
+	PATH=$(CURDIR)/$(V)-package/bin:$$PATH auditwheel repair --wheel-dir dist build/dist/*.whl
 	scripts/make_venv.sh $(PYTHON) $(V)-try
 	$(V)-try/bin/python -m pip install --quiet "$$(echo $(CURDIR)/dist/*.whl)[cli]"
 	$(V)-try/bin/python scripts/try_wheel.py dist

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 def check_contents(folder: Path) -> None:
     (sdist,) = folder.glob("*.tar.gz")
     (wheel,) = folder.glob("*.whl")
+    assert "-manylinux_" in wheel.name, f"{wheel.name} is for this machine alone"
     with tarfile.open(sdist) as archive:
         in_sdist = {name.partition("/")[2] for name in archive.getnames()}
     with zipfile.ZipFile(wheel) as archive:
