@@ -15,6 +15,7 @@
 #   make asan tsan   tests under the address and undefined-behaviour, or the thread, sanitizer
 #   make docs        the pages as a site, build/docs/index.html
 #   make wheel       sdist and manylinux wheel in dist/, tried in an empty environment
+#   make release-check of versions, changelog, tag, and the files of make wheel
 #   make bench       pytest-benchmark; BASE=<revision> compares with that revision, fails at 10 %
 #   make instructions of the hot calls, counted by valgrind, beside the committed ones, at 3 %;
 #                    UPDATE=1 writes them
@@ -92,7 +93,7 @@ SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
 .PHONY: demo demo-producer demo-spark builds docs test test-all lint asan tsan coverage wheel \
-    bench instructions bench-table versus scale interop parity faults faults-proof \
+    release-check bench instructions bench-table versus scale interop parity faults faults-proof \
     fuzz-frames spark-faults week pipeline bench-spark bench-spark-scale bench-serve serve-clients \
     serve-nightly serve-faults serve-traffic hostile-clients versus-serve venv clean FORCE
 
@@ -221,6 +222,10 @@ wheel: $(V)-package/made
 	$(V)-try/bin/python -m pip install --quiet "$$(echo $(CURDIR)/dist/*.whl)[cli]"
 	$(V)-try/bin/python scripts/try_wheel.py dist
 	$(V)-package/bin/python scripts/check_identifiers.py
+
+release-check: wheel
+	$(V)-package/bin/twine check --strict dist/*
+	$(V)-package/bin/python scripts/check_release.py dist
 
 bench: $(V)-bench/stamp
 	if [ -n "$(BASE)" ]; then \

@@ -37,6 +37,7 @@ PAGES_RUN = [(README, 5), (GUIDE, 11), (CLI, 10)]  # with the examples that each
 API = PROJECT / "docs/api"
 PAGES = [README, *sorted((PROJECT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(PROJECT)) for page in PAGES]
+BESIDE = [PROJECT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")]
 FIRST_SCREEN = 40  # lines of 80 columns
 DEMO = "rmqstore demo build/demo-store -n 5000"
 
@@ -160,6 +161,7 @@ def test_the_readme_leads_to_every_page() -> None:
     for page in PAGES[1:]:
         if page.parent != API or page.name == "index.md":
             assert f"({page.relative_to(PROJECT)})" in text, page
+    assert all(f"({page.name})" in text for page in BESIDE)
 
 
 def test_the_first_screen_says_what_it_is() -> None:
@@ -179,7 +181,7 @@ def test_make_targets_exist() -> None:
     phony = re.search(r"^\.PHONY: ((?:.*\\\n)*.*)", makefile, re.MULTILINE)
     assert phony is not None
     named = []
-    for page in PAGES:
+    for page in PAGES + BESIDE:
         named += re.findall(r"`make ([a-z-]+)", page.read_text(encoding="utf-8"))
         for block in blocks(page):
             if block.language == "sh":
