@@ -1,6 +1,6 @@
 """Make ``docs/page.png``: the page of a server while clients send and consume.
 
-PYTHONPATH=tests python scripts/make_page_picture.py [--seconds 15]
+PYTHONPATH=tests python scripts/make_page_picture.py [--seconds 90]
 
 It needs Chromium, and the ports 9876 and 9877.
 """
@@ -22,6 +22,7 @@ from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat
 
 PICTURE = Path(__file__).parent.parent / "docs" / "page.png"
+SIZE = (1100, 1250)
 QUEUES = 4
 STATES = ("created", "paid", "shipped")
 
@@ -64,6 +65,16 @@ def consume(
                 client.ask(15, {**place, "commitOffset": offsets[queue]})
 
 
+def add_undelivered(store: rmqstore.MessageStore) -> None:
+    """Put delayed messages, dead letters and a half message."""
+    for level in (9, 9, 14, 18):
+        store.put("orders", b"{}", queue_id=0, delay_level=level)
+    for group, count in (("shipping", 7), ("audit", 2)):
+        for _ in range(count):
+            store.put(f"%DLQ%{group}", b"{}", queue_id=0)
+    store.begin("orders", b"{}")
+
+
 @contextlib.contextmanager
 def running(*works: Callable[[threading.Event], None]) -> Iterator[None]:
     """Run each in a thread, until the end of the block."""
@@ -82,7 +93,7 @@ def running(*works: Callable[[threading.Event], None]) -> Iterator[None]:
 def main() -> None:
     """Make the picture."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=15.0, help="of traffic before it is taken")
+    parser.add_argument("--seconds", type=float, default=90.0, help="of traffic before it is taken")
     given = parser.parse_args()
     program = find_chromium()
     if program is None:
@@ -93,6 +104,7 @@ def main() -> None:
     ):
         server.store.create_topic("orders", QUEUES)
         server.store.create_topic("invoices", QUEUES)
+        add_undelivered(server.store)
         at = server.address
         with (
             running(
@@ -103,10 +115,12 @@ def main() -> None:
                 lambda stop: consume(at, "shipping", "orders", range(4), 0.5, stop),
                 lambda stop: consume(at, "audit", "invoices", range(4), 0.02, stop),
             ),
-            Page(program, f"http://{server.metrics_address}/#orders") as page,
+            Page(program, f"http://{server.metrics_address}/#orders", size=SIZE) as page,
         ):
             time.sleep(given.seconds)
             page.wait_for("document.querySelector('#put_rate').textContent !== '0'")
+            page.run("find('order-1', 'orders')")
+            page.wait_for("document.querySelectorAll('#found li').length > 0")
             PICTURE.write_bytes(page.picture())
     print(f"{os.path.relpath(PICTURE)}: {PICTURE.stat().st_size:,} bytes")
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from rmqstore import StoreConfig
+from rmqstore.serve import page as page_module
 from rmqstore.serve.network import connection, turns
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Settings
+from support.chromium import Page, find_chromium
 from support.remoting import RemotingClient
 from support.turns import Answers, Clock
 
@@ -64,3 +67,35 @@ def other(stepped: Server) -> Iterator[RemotingClient]:
     with RemotingClient(stepped.address) as made:
         assert made.ask(105, {"topic": "t"}).code == 0
         yield made
+
+
+@pytest.fixture
+def fresh_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the page's figures made anew for each request: the server is made after this."""
+    monkeypatch.setattr(page_module, "_REST", 0)
+
+
+@pytest.fixture
+def program() -> str:
+    """Where Chromium is."""
+    found = find_chromium()
+    if found is None:
+        assert not os.environ.get("CI"), "there is no chromium"
+        pytest.skip("there is no chromium")
+    return found
+
+
+@pytest.fixture
+def browse(server: Server, program: str) -> Iterator[Callable[..., Page]]:
+    """Return what opens the page, which is live then."""
+    opened: list[Page] = []
+
+    def browse(topic: str = "", *, dark: bool = False, size: tuple[int, int] = (1100, 900)) -> Page:
+        page = Page(program, f"http://{server.metrics_address}/#{topic}", dark=dark, size=size)
+        opened.append(page)
+        page.wait_for("document.querySelector('#state')?.textContent === 'live'")
+        return page
+
+    yield browse
+    for page in opened:
+        page.close()

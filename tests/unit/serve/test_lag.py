@@ -19,7 +19,7 @@ from rmqstore.serve.wire.objecttext import loads
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat
 
-pytestmark = pytest.mark.pure
+pytestmark = [pytest.mark.pure, pytest.mark.usefixtures("fresh_figures")]
 
 QUEUES = 4
 

@@ -36,6 +36,8 @@ def test_the_files_and_their_policy(server):
     for path, kind in (
         ("/", "text/html"),
         ("/page.js", "text/javascript"),
+        ("/plot.js", "text/javascript"),
+        ("/find.js", "text/javascript"),
         ("/page.css", "text/css"),
     ):
         status, headers, body = get(server, path)

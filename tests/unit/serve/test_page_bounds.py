@@ -16,12 +16,12 @@ import pytest
 import rmqstore
 from rmqstore import bodies
 from rmqstore.serve import page
-from rmqstore.serve.page import figures as page_figures
+from rmqstore.serve.page import messages as page_messages
 from rmqstore.serve.server import Server
 from support.pages import get, open_to
 from support.serving import wait_until
 
-pytestmark = pytest.mark.pure
+pytestmark = [pytest.mark.pure, pytest.mark.usefixtures("fresh_figures")]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_bodies_are_inflated_up_to_what_is_shown(server, kind, monkeypatch):
     assert (body, is_whole) == (bytes(8000), False)
     assert bodies.inflate_start(whole, kind << 8, 64 << 20) == (bytes(64 << 20), True)
     made = []
-    inflate_start = page_figures.inflate_start
+    inflate_start = page_messages.inflate_start
 
     def counted(*arguments):
         began = time.thread_time()
@@ -66,7 +66,7 @@ def test_bodies_are_inflated_up_to_what_is_shown(server, kind, monkeypatch):
         made.append((len(found[0]), time.thread_time() - began))
         return found
 
-    monkeypatch.setattr(page_figures, "inflate_start", counted)
+    monkeypatch.setattr(page_messages, "inflate_start", counted)
     for _ in range(20):
         put_deflated(server.store, whole, kind)
     _, _, reply = get(server, "/api/topic?name=bombs")

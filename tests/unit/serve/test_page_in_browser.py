@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 import rmqstore
 from rmqstore._core import encode_record
 from rmqstore.serve.server import Server
-from support.chromium import Page, find_chromium
+from support.chromium import Page
 from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat
 from support.stored_names import NAMES
@@ -29,32 +28,6 @@ DARK, LIGHT = "rgb(20, 24, 28)", "rgb(246, 247, 248)"
 def server() -> Iterator[Server]:
     with rmqstore.serve(metrics_port=0) as made:
         yield made
-
-
-@pytest.fixture
-def program() -> str:
-    """Where Chromium is."""
-    found = find_chromium()
-    if found is None:
-        assert not os.environ.get("CI"), "there is no chromium"
-        pytest.skip("there is no chromium")
-    return found
-
-
-@pytest.fixture
-def browse(server: Server, program: str) -> Iterator[Callable[..., Page]]:
-    """Return what opens the page, which is live then."""
-    opened: list[Page] = []
-
-    def browse(topic: str = "", *, dark: bool = False, size: tuple[int, int] = (1100, 900)) -> Page:
-        page = Page(program, f"http://{server.metrics_address}/#{topic}", dark=dark, size=size)
-        opened.append(page)
-        page.wait_for("document.querySelector('#state')?.textContent === 'live'")
-        return page
-
-    yield browse
-    for page in opened:
-        page.close()
 
 
 def row(table: str, name: str) -> str:
@@ -223,14 +196,21 @@ def test_nothing_is_wider_than_its_card(
             properties={long: long},
         )
     store.put("%DLQ%a-group-with-a-long-name-of-the-billing-department", b"x", queue_id=0)
+    for level in range(1, 19):
+        store.put(long, b"later", delay_level=level, queue_id=0)
     groups = [consumer(f"g{n}-{long}"[:110], {long: "*", "orders-of-the-company_1": "*"})
               for n in range(8)]  # fmt: skip
     with RemotingClient(server.address) as client:
         assert client.ask(34, None, heartbeat("c", groups)).code == 0
         page = browse(long, dark=dark, size=(width, 844))
-        page.wait_for("document.querySelectorAll('#messages li').length === 1")
+        page.wait_for("document.querySelectorAll('#messages li').length > 0")
         page.wait_for("document.querySelectorAll('#group_rows tr').length === 12")
-        page.run("document.querySelector('#messages details').open = true")
+        page.run(f"find('{long}', '{long}')")
+        page.wait_for("document.querySelectorAll('#found li').length === 1")
+        page.run("document.querySelector('#found button').click()")
+        page.wait_for("document.querySelector('#found .line + pre') !== null")
+        for one in ("#messages", "#found"):
+            page.run(f"document.querySelector('{one} details').open = true")
         assert page.run("document.documentElement.scrollWidth") <= width
         assert page.run(OVERFLOWING) == []
         assert not page.run(CUT)

@@ -30,6 +30,7 @@ _READ_SECONDS = 10.0
 _WRITE_SECONDS = 10.0
 _CONNECTIONS = 64
 _READING = 16  # of these, waiting for messages
+_KEPT_SECONDS = 30.0  # a reply, at most
 _BACKLOG = 16  # all are accepted at once, and hold a file descriptor until closed
 _REASONS = {
     200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
@@ -108,14 +109,29 @@ class HttpServer:
             worker.shutdown(wait=True, cancel_futures=True)
         self._socket.close()
 
-    def made_once(self, make: Callable[[], Coroutine[Any, Any, Reply]]) -> Resource:
-        """Return a resource whose reply, which may take long, is shared by all who wait for it."""
+    def made_once(
+        self, make: Callable[[], Coroutine[Any, Any, Reply]], *, rest: int = 0
+    ) -> Resource:
+        """Return a resource whose reply, which may take long, is shared by all who wait for it.
+
+        It is kept for ``rest`` times as long as it took, up to :data:`_KEPT_SECONDS`.
+        """
         making: asyncio.Task[Reply] | None = None
+        kept_until = 0.0
+
+        async def timed() -> Reply:
+            nonlocal kept_until
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            reply = await make()
+            kept_until = loop.time() + min(rest * (loop.time() - began), _KEPT_SECONDS)
+            return reply
 
         async def resource(query: Mapping[str, str]) -> Reply:
             nonlocal making
-            if making is None or making.done():
-                making = asyncio.get_running_loop().create_task(make())
+            loop = asyncio.get_running_loop()
+            if making is None or (making.done() and loop.time() >= kept_until):
+                making = loop.create_task(timed())
                 self._making.add(making)
                 making.add_done_callback(self._making.discard)
             return await asyncio.shield(making)  # a client may leave before the others

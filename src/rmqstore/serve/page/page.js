@@ -3,6 +3,7 @@
 "use strict";
 
 const EVERY = 1000; // ms
+const FEW_EXPIRING = 5; // groups that are warned of
 const FEW = 12; // rows of a table, until all of them are wanted
 const all = { topics: false, groups: false };
 const byId = (id) => document.getElementById(id);
@@ -10,7 +11,7 @@ const number = new Intl.NumberFormat("en");
 const rate = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
 let chosen = decoded(location.hash.slice(1));
-let last = null; // the overview before this one: what a topic takes a second is the difference
+let last = null; // the overview before this one: a topic's rate is the difference
 let shown = ""; // the messages that are on the page, as text
 
 function say(id, text) {
@@ -100,6 +101,8 @@ function topicRow(row, topic) {
   cell(row, 1, number.format(topic.queues), "n");
   cell(row, 2, number.format(topic.messages), "n");
   cell(row, 3, rate.format(topic.rate), "n");
+  cell(row, 4, topic.bytes ? `~${bytes(topic.bytes)}` : "", "n");
+  cell(row, 5, topic.growth ? `${bytes(topic.growth)}/s` : "", "n");
 }
 
 function groupRow(row, group) {
@@ -113,15 +116,66 @@ function groupRow(row, group) {
 
 function withRates(now) {
   const before = new Map(last ? last.topics.map((one) => [one.name, one.end]) : []);
-  const seconds = last ? Math.max(0.2, (now.at - last.at) / 1000) : 1;
+  const seconds = last ? Math.max(0.2, now.at - last.at) : 1;
   for (const topic of now.topics) {
     const end = before.get(topic.name);
     topic.rate = end === undefined ? 0 : Math.max(0, topic.end - end) / seconds;
   }
 }
 
+// Names with a button each, which chooses that topic.
+function topicButtons(list, topics) {
+  const names = topics.map((one) => one.name).join("\n");
+  if (list.dataset.names !== names) {
+    list.dataset.names = names;
+    list.replaceChildren(...topics.map((one) => {
+      const item = make("li");
+      const button = make("button", one.name, "text");
+      button.type = "button";
+      button.addEventListener("click", () => choose(one.name));
+      item.append(button, " ", make("span"));
+      return item;
+    }));
+  }
+  topics.forEach((one, at) => {
+    const count = list.children[at].lastChild;
+    const text = number.format(one.messages);
+    if (count.textContent !== text) count.textContent = text;
+  });
+}
+
+function showHeld(now) {
+  const delayed = now.delayed.reduce((sum, one) => sum + one.messages, 0);
+  say("delayed", number.format(delayed));
+  say("delayed_note", now.delayed.length ? `Delayed by ${now.delayed.map((one) =>
+    `${one.delay === null ? "an unknown level" : span(one.delay)}: ${number.format(one.messages)}`
+  ).join(", ")}` : "");
+  say("dead", number.format(now.dead.messages));
+  topicButtons(byId("dead_topics"), now.dead.topics);
+  say("dead_note", now.dead.topics_left_out
+    ? `${number.format(now.dead.topics_left_out)} more topics have dead letters.` : "");
+  say("in_doubt", now.in_doubt === null ? "-" : number.format(now.in_doubt));
+}
+
+function showExpiring(groups) {
+  const found = groups.filter((one) => one.expires !== null)
+    .sort((one, other) => one.expires - other.expires);
+  const texts = found.slice(0, FEW_EXPIRING).map((one) =>
+    `Group ${one.group} has not consumed messages of ${one.topic} that retention may delete ${
+      one.expires > 0 ? `in ${span(one.expires)}` : "now"}.`);
+  if (found.length > texts.length) {
+    texts.push(`So have ${number.format(found.length - texts.length)} more.`);
+  }
+  const list = byId("expiring");
+  list.hidden = texts.length === 0;
+  const text = texts.join("\n");
+  if (list.dataset.text === text) return;
+  list.dataset.text = text;
+  list.replaceChildren(...texts.map((one) => make("li", one)));
+}
+
 function showOverview(now) {
-  now.at = performance.now();
+  if (last && now.at === last.at) return; // the server has kept it
   withRates(now);
   last = now;
   say("address", now.address);
@@ -135,6 +189,9 @@ function showOverview(now) {
   say("running", span(Math.max(0, now.now - now.started)));
   say("version", `rmqstore ${now.version}`);
   trouble(now.failed ? `The store takes no messages any more: ${now.failed}` : "");
+  showHeld(now);
+  showExpiring(now.groups);
+  showTrend(now.trend);
   showTopics();
   rows(byId("group_rows"), few("groups", now.groups), groupRow);
   say("groups_note", now.groups.length === 0 ? "There are no consumer groups yet."
@@ -152,26 +209,41 @@ function showTopics() {
     : last.topics_left_out ? `${number.format(last.topics_left_out)} more are not shown.` : "");
 }
 
+// A time of a message, as its date if there is one.
+function timeOf(ms, verb) {
+  const date = dated(ms);
+  const time = make("time", date ? date.replace("T", " ") : `${ms} ms`);
+  if (date) time.dateTime = date;
+  if (!verb) return time;
+  const both = make("span", `${verb} `);
+  both.append(time);
+  return both;
+}
+
+function bodyOf(message) {
+  return make("pre", message.text + (message.is_cut ? " ..." : ""));
+}
+
+function addProperties(item, message) {
+  const names = Object.keys(message.properties);
+  if (!names.length) return;
+  const more = make("details");
+  const list = names.map((name) => `${name} = ${message.properties[name]}`).join("\n");
+  more.append(make("summary", `${names.length} properties`), make("pre", list));
+  item.append(more);
+}
+
 function messageItem(message) {
   const item = make("li");
   const line = make("div", undefined, "line");
   line.append(make("span", `queue ${message.queue_id}, offset ${message.queue_offset}`));
-  const date = dated(message.stored);
-  const time = make("time", date ? date.replace("T", " ") : `${message.stored} ms`);
-  if (date) time.dateTime = date;
-  line.append(time);
+  line.append(timeOf(message.stored));
   if (message.tags) line.append(make("span", message.tags, "tag"));
   if (message.keys) line.append(make("span", `keys ${message.keys}`));
   line.append(make("span", `from ${message.born_host}`), make("span", bytes(message.bytes)),
     make("span", message.id));
-  item.append(line, make("pre", message.text + (message.is_cut ? " ..." : "")));
-  const names = Object.keys(message.properties);
-  if (names.length) {
-    const more = make("details");
-    const list = names.map((name) => `${name} = ${message.properties[name]}`).join("\n");
-    more.append(make("summary", `${names.length} properties`), make("pre", list));
-    item.append(more);
-  }
+  item.append(line, bodyOf(message));
+  addProperties(item, message);
   return item;
 }
 

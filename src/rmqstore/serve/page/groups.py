@@ -1,0 +1,118 @@
+"""Progress of groups on the page: counted in memory, with times of the rows shown.
+
+Source: ``tools/command/consumer/ConsumerProgressSubCommand.java``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rmqstore.base.layout import UNIT
+from rmqstore.consume.lag import time_of_one
+from rmqstore.errors import StoreError
+from rmqstore.files import paths
+from rmqstore.serve.figures.lag import counted_offsets, is_idle_retry
+from rmqstore.serve.page.sizes import QueueBounds
+
+if TYPE_CHECKING:
+    from rmqstore.serve.figures.lag import OnlineGroup
+    from rmqstore.store import MessageStore
+
+__all__ = ["Behind", "group_figures", "queues_behind", "total_lag"]
+
+# By topic and group: the offsets not consumed, of each queue that has some.
+Behind = dict[tuple[str, str], list[QueueBounds]]
+
+_HOUR = 3_600_000  # ms
+_WARNING = 24 * _HOUR  # before a deletion, or a quarter of the retention if that is less
+_TIMED = 1000  # queues whose times are read
+
+
+def queues_behind(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) -> Behind:
+    """Return the queues that groups are behind in; ``most`` limits those without an offset."""
+    counted = counted_offsets(store, online, most)
+    places = {
+        (topic, queue_id)
+        for (topic, _), committed in counted.items()
+        if paths.is_stored_topic_name(topic)
+        for queue_id in committed
+    }
+    bounds = dict(zip(places, store.core.bounds_of_each(places), strict=True))
+    found: Behind = {}
+    for (topic, group), committed in counted.items():
+        behind = found[topic, group] = []
+        for queue_id, offset in committed.items():
+            low, high = bounds.get((topic, queue_id)) or (0, 0)
+            if max(offset, low) < high:
+                behind.append(QueueBounds(queue_id, max(offset, low), high))
+    return found
+
+
+def total_lag(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) -> int:
+    """Return the messages that all groups are behind."""
+    behind = queues_behind(store, online, most)
+    return sum(_messages(queues) for queues in behind.values())
+
+
+def group_figures(
+    store: MessageStore, online: Mapping[str, OnlineGroup], most: int, rows: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Return the progress of groups by topic, largest lag first, and the number left out.
+
+    ``messages`` of a broadcast group is ``None``. ``expires`` is the time in ms until retention may
+    delete the first message not consumed, ``None`` if that is far or never.
+    """
+    behind = queues_behind(store, online, most)
+    found: list[tuple[str, str, int | None]] = [
+        (group, topic, _messages(queues)) for (topic, group), queues in behind.items()
+    ]
+    existing = store.queue_ids()
+    for name, one in online.items():
+        found += (
+            (name, topic, None if one.is_broadcast else 0)
+            for topic in one.topics
+            if (topic, name) not in behind and not is_idle_retry(topic, name, existing)
+        )
+    found.sort(key=lambda one: (-(one[2] or 0), *one[:2]))
+    shown = []
+    left = _TIMED
+    for group, topic, messages in found[:rows]:
+        queues = sorted(behind.get((topic, group), ()), key=lambda one: one.start - one.stop)[:left]
+        left -= len(queues)
+        late, expires = _times(store, topic, queues)
+        consumers = online[group].consumers if group in online else 0
+        shown.append(
+            {"group": group, "topic": topic, "messages": messages, "late": late,
+             "expires": expires, "consumers": consumers}
+        )  # fmt: skip
+    return shown, max(0, len(found) - rows)
+
+
+def _messages(queues: Sequence[QueueBounds]) -> int:
+    return sum(one.stop - one.start for one in queues)
+
+
+def _times(
+    store: MessageStore, topic: str, queues: Sequence[QueueBounds]
+) -> tuple[int, int | None]:
+    """Return how many ms a group is behind at most, and until retention may delete a message."""
+    core, reserved = store.core, store.config.file_reserved_time
+    _, removable, _ = core.removable_files()
+    late, earliest = 0, None
+    for queue_id, start, stop in queues:
+        try:
+            first = time_of_one(core, topic, queue_id, range(start, stop))
+            last = time_of_one(core, topic, queue_id, range(stop - 1, start - 1, -1))
+            unit = memoryview(core.units(topic, queue_id, start, start + 1))
+        except (StoreError, OSError):  # removed meanwhile, or damaged
+            continue
+        if first < 0:
+            continue
+        late = max(late, last - first)
+        if UNIT.unpack(unit)[0] < removable:
+            earliest = first if earliest is None else min(earliest, first)
+    if reserved is None or earliest is None:
+        return late, None
+    expires = earliest + reserved * _HOUR - core.now()
+    return late, expires if expires < min(_WARNING, reserved * _HOUR // 4) else None

@@ -1,0 +1,74 @@
+"""Bytes of topics' records, from samples of their queues' units."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqstore.base.layout import UNIT, UNIT_BLANK_SIZE
+from rmqstore.errors import StoreError
+
+if TYPE_CHECKING:
+    from rmqstore._core import Core
+
+__all__ = ["QueueBounds", "RecordSizes"]
+
+_TOPICS = 50  # sampled in one pass
+_SECONDS = 60.0  # until a topic is sampled again
+_QUEUES = 4  # sampled of a topic
+_UNITS = 32  # read at the start, in the middle and at the end of a queue
+
+
+class QueueBounds(NamedTuple):
+    """A queue with its first offset and the one after its last."""
+
+    queue_id: int
+    start: int
+    stop: int
+
+
+class RecordSizes:
+    """Mean record sizes by topic; used in one thread."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._known: dict[str, tuple[float, float]] = {}  # mean, and when it was sampled
+        self._left = 0  # topics to sample in this pass
+
+    def begin(self, topics: Collection[str]) -> None:
+        """Begin a pass over these topics; others are forgotten."""
+        self._known = {name: one for name, one in self._known.items() if name in topics}
+        self._left = _TOPICS
+
+    def total(self, topic: str, queues: Sequence[QueueBounds]) -> int | None:
+        """Return the bytes of a topic's records, an estimate; None before its first sample."""
+        messages = sum(one.stop - one.start for one in queues)
+        if not messages:
+            return 0
+        known = self._known.get(topic)
+        now = time.monotonic()
+        if self._left and (known is None or now - known[1] >= _SECONDS):
+            self._left -= 1
+            known = self._known[topic] = self._mean(topic, queues), now
+        return None if known is None else round(known[0] * messages)
+
+    def _mean(self, topic: str, queues: Sequence[QueueBounds]) -> float:
+        """Return the mean size of sampled records; 0 if none can be read."""
+        sizes: list[int] = []
+        for queue_id, start, stop in sorted(queues, key=lambda one: one.start - one.stop)[:_QUEUES]:
+            middle = max(start + _UNITS, (start + stop - _UNITS) // 2)
+            for first in (start, middle, max(middle + _UNITS, stop - _UNITS)):
+                sizes += self._sizes(topic, queue_id, first, min(first + _UNITS, stop))
+        return sum(sizes) / len(sizes) if sizes else 0.0
+
+    def _sizes(self, topic: str, queue_id: int, start: int, stop: int) -> list[int]:
+        if start >= stop:
+            return []
+        try:
+            units = self._core.units(topic, queue_id, start, stop)
+        except (StoreError, OSError):  # removed, or damaged
+            return []
+        return [
+            size for _, size, _ in UNIT.iter_unpack(memoryview(units)) if 0 < size < UNIT_BLANK_SIZE
+        ]
