@@ -22,7 +22,7 @@ from support.remoting import RemotingClient
 from support.serving import consumer, heartbeat
 
 PICTURE = Path(__file__).parent.parent / "docs" / "page.png"
-SIZE = (1100, 1250)
+SIZE = (1280, 1150)
 QUEUES = 4
 STATES = ("created", "paid", "shipped")
 
@@ -119,7 +119,8 @@ def main() -> None:
         ):
             time.sleep(given.seconds)
             page.wait_for("document.querySelector('#put_rate').textContent !== '0'")
-            page.run("find('order-1', 'orders')")
+            page.run("byId('find_text').value = 'order-1'; byId('find_topic').value = 'orders'")
+            page.run("byId('find_form').requestSubmit()")
             page.wait_for("document.querySelectorAll('#found li').length > 0")
             PICTURE.write_bytes(page.picture())
     print(f"{os.path.relpath(PICTURE)}: {PICTURE.stat().st_size:,} bytes")

@@ -175,12 +175,18 @@ OVERFLOWING = """[...document.body.querySelectorAll('*')].filter((one) => {
   return box.right > Math.min(room.right, innerWidth) + 0.5 || box.left < room.left - 0.5
     || (one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline');
 }).map((one) => `${one.tagName}#${one.id}.${one.className}: ${one.textContent.slice(0, 40)}`)"""
+# Figures of a store that was in use for long, until the next refresh.
+LARGE = """showOverview({...last, at: last.at + 1,
+  topics: last.topics.map((one) => ({...one, queues: 1024, messages: 123456789012,
+    end: one.end + 123456, bytes: 9.9e14, growth: 9.9e8})),
+  groups: last.groups.map((one) => ({...one, consumers: 9999, messages: 12345678901,
+    late: 1e10, expires: 1}))})"""
 CUT = """[...document.querySelectorAll('tbody')].some((one) =>
   one.closest('.rows').scrollHeight > one.closest('.rows').clientHeight + 1)"""
 
 
 @pytest.mark.parametrize("dark", [True, False])
-@pytest.mark.parametrize("width", [320, 390, 820, 1280])
+@pytest.mark.parametrize("width", [320, 390, 770, 1100, 1280])
 def test_nothing_is_wider_than_its_card(
     server: Server, browse: Callable[..., Page], width: int, dark: bool
 ) -> None:
@@ -214,6 +220,7 @@ def test_nothing_is_wider_than_its_card(
         assert page.run("document.documentElement.scrollWidth") <= width
         assert page.run(OVERFLOWING) == []
         assert not page.run(CUT)
+        assert page.run(f"{LARGE}; {OVERFLOWING}") == []
         page.run("for (const one of document.querySelectorAll('.note button')) one.click()")
         page.wait_for("document.querySelectorAll('#topic_rows tr').length === 21")
         assert page.run("document.querySelectorAll('#group_rows tr').length") == 16

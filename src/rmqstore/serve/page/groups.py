@@ -14,6 +14,7 @@ from rmqstore.errors import StoreError
 from rmqstore.files import paths
 from rmqstore.serve.figures.lag import counted_offsets, is_idle_retry
 from rmqstore.serve.page.sizes import QueueBounds
+from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC
 
 if TYPE_CHECKING:
     from rmqstore.serve.figures.lag import OnlineGroup
@@ -30,8 +31,15 @@ _TIMED = 1000  # queues whose times are read
 
 
 def queues_behind(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) -> Behind:
-    """Return the queues that groups are behind in; ``most`` limits those without an offset."""
-    counted = counted_offsets(store, online, most)
+    """Return the queues that groups are behind in; ``most`` limits those without an offset.
+
+    Without the store's own group, which reads half messages.
+    """
+    counted = {
+        names: committed
+        for names, committed in counted_offsets(store, online, most).items()
+        if names[0] not in {HALF_TOPIC, OP_TOPIC}
+    }
     places = {
         (topic, queue_id)
         for (topic, _), committed in counted.items()

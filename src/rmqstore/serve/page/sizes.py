@@ -17,7 +17,8 @@ __all__ = ["QueueBounds", "RecordSizes"]
 _TOPICS = 50  # sampled in one pass
 _SECONDS = 60.0  # until a topic is sampled again
 _QUEUES = 4  # sampled of a topic
-_UNITS = 32  # read at the start, in the middle and at the end of a queue
+_PIECES = 16  # of a queue, evenly spaced
+_UNITS = 8  # read of a piece
 
 
 class QueueBounds(NamedTuple):
@@ -54,17 +55,23 @@ class RecordSizes:
         return None if known is None else round(known[0] * messages)
 
     def _mean(self, topic: str, queues: Sequence[QueueBounds]) -> float:
-        """Return the mean size of sampled records; 0 if none can be read."""
-        sizes: list[int] = []
+        """Return the mean size of records, by sampled ones; 0 if none can be read."""
+        size = messages = 0.0
         for queue_id, start, stop in sorted(queues, key=lambda one: one.start - one.stop)[:_QUEUES]:
-            middle = max(start + _UNITS, (start + stop - _UNITS) // 2)
-            for first in (start, middle, max(middle + _UNITS, stop - _UNITS)):
-                sizes += self._sizes(topic, queue_id, first, min(first + _UNITS, stop))
-        return sum(sizes) / len(sizes) if sizes else 0.0
+            count = stop - start
+            sizes: list[int] = []
+            if count <= _PIECES * _UNITS:
+                sizes = self._sizes(topic, queue_id, start, stop)
+            else:
+                for piece in range(_PIECES):
+                    first = start + (count - _UNITS) * piece // (_PIECES - 1)
+                    sizes += self._sizes(topic, queue_id, first, first + _UNITS)
+            if sizes:
+                size += sum(sizes) / len(sizes) * count
+                messages += count
+        return size / messages if messages else 0.0
 
     def _sizes(self, topic: str, queue_id: int, start: int, stop: int) -> list[int]:
-        if start >= stop:
-            return []
         try:
             units = self._core.units(topic, queue_id, start, stop)
         except (StoreError, OSError):  # removed, or damaged
