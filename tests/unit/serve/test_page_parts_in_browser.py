@@ -155,3 +155,23 @@ def test_bytes_and_growth_of_topics(server: Server, browse: Callable[..., Page])
     total = 64 * server.store["orders"][0][0].store_size
     assert (name, messages, size) == ("orders", "64", f"~{total / 1024:,.1f} KiB")
     assert growth.endswith(" KiB/s")
+
+
+def test_rows_stay_where_they_are_while_one_has_the_focus(
+    server: Server, browse: Callable[..., Page]
+) -> None:
+    store = server.store
+    for name, count in (("a", 3), ("b", 2)):
+        for _ in range(count):
+            store.put(name, b"x", queue_id=0)
+    page = browse()
+    page.run("document.querySelector('#topic_rows button').focus()")
+    for name, count in (("b", 9), ("new", 20)):
+        for _ in range(count):
+            store.put(name, b"x", queue_id=0)
+    cells = ITEMS.format("#topic_rows td:nth-child(3)")
+    page.wait_for(f"String({cells}) === '3,11,20'")
+    assert page.run(ITEMS.format("#topic_rows button")) == ["a", "b", "new"]
+    page.run("document.activeElement.blur()")
+    page.wait_for(f"String({cells}) === '20,11,3'")
+    assert page.run(ITEMS.format("#topic_rows button")) == ["new", "b", "a"]

@@ -12,6 +12,7 @@ const rate = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
 let chosen = decoded(location.hash.slice(1));
 let last = null; // the overview before this one: a topic's rate is the difference
+let order = new Map(); // places of topics, which they keep while a reader is at the table
 let shown = ""; // the messages that are on the page, as text
 
 function say(id, text) {
@@ -204,7 +205,13 @@ function showTopics() {
   const system = byId("system").checked;
   const wanted = last.topics.filter((one) =>
     (system || !one.system || one.name === chosen) && one.name.toLowerCase().includes(text));
-  rows(byId("topic_rows"), few("topics", wanted), topicRow);
+  const body = byId("topic_rows");
+  if (body.matches(":hover") || body.querySelector(":focus-visible")) {
+    const at = (one) => order.get(one.name) ?? order.size; // new ones come last
+    wanted.sort((one, other) => at(one) - at(other));
+  }
+  order = new Map(wanted.map((one, at) => [one.name, at]));
+  rows(body, few("topics", wanted), topicRow);
   say("topics_note", wanted.length === 0 ? "No topic yet, or none of that name."
     : last.topics_left_out ? `${number.format(last.topics_left_out)} more are not shown.` : "");
 }
