@@ -102,6 +102,10 @@ def test_bytes_of_topics(server: Server) -> None:
     assert found["even"]["bytes"] == 2000 * store["even"][0][0].store_size
     assert found["mixed"]["bytes"] == pytest.approx(mixed, rel=0.05)
     assert found["empty"]["bytes"] == 0
+    for _ in range(9000):
+        store.put("mixed", b"", queue_id=0)
+    mixed = sum(one.store_size for one in store["mixed"][0])
+    assert topics(server)["mixed"]["bytes"] == pytest.approx(mixed, rel=0.05)
 
 
 def test_few_topics_are_sampled_at_a_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

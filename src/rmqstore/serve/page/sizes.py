@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["QueueBounds", "RecordSizes"]
 
 _TOPICS = 50  # sampled in one pass
-_SECONDS = 60.0  # until a topic is sampled again
+_SECONDS = 60.0  # until a topic is sampled again,
+_GROWTH = 1.25  # unless its messages have become so many times more
 _QUEUES = 4  # sampled of a topic
 _PIECES = 16  # of a queue, evenly spaced
 _UNITS = 8  # read of a piece
@@ -34,7 +35,8 @@ class RecordSizes:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._known: dict[str, tuple[float, float]] = {}  # mean, and when it was sampled
+        # The mean, when it was sampled, and of how many messages.
+        self._known: dict[str, tuple[float, float, int]] = {}
         self._left = 0  # topics to sample in this pass
 
     def begin(self, topics: Collection[str]) -> None:
@@ -49,9 +51,11 @@ class RecordSizes:
             return 0
         known = self._known.get(topic)
         now = time.monotonic()
-        if self._left and (known is None or now - known[1] >= _SECONDS):
+        if self._left and (
+            known is None or now - known[1] >= _SECONDS or messages > known[2] * _GROWTH
+        ):
             self._left -= 1
-            known = self._known[topic] = self._mean(topic, queues), now
+            known = self._known[topic] = self._mean(topic, queues), now, messages
         return None if known is None else round(known[0] * messages)
 
     def _mean(self, topic: str, queues: Sequence[QueueBounds]) -> float:
