@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -315,6 +315,6 @@ def load_queue_numbers(path: str | os.PathLike[str]) -> dict[str, dict[int, int]
 def save_queue_numbers(path: str | os.PathLike[str], values: QueueNumbers) -> None:
     """Write a number for each queue to a file, for other tasks."""
     # Attempts of a task run on several hosts, where processes may have the same number.
-    temporary = Path(f"{os.fspath(path)}.{secrets.token_hex(8)}")
+    temporary = Path(f"{os.fspath(path)}.{uuid.uuid4().hex}")
     temporary.write_text(json.dumps(values), "ascii")
     temporary.replace(path)

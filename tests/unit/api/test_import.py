@@ -33,7 +33,7 @@ def test_import_loads_nothing_heavy() -> None:
     before = loaded_after("")
     new = loaded_after("import rmqstore") - before
     assert not new & set(HEAVY), new
-    assert "rmqstore._core" not in new
+    assert [name for name in new if name.startswith("rmqstore")] == ["rmqstore"]
 
 
 def test_writing_and_reading_load_nothing_heavy(tmp_path: object) -> None:
@@ -51,9 +51,25 @@ with rmqstore.open({str(tmp_path)!r}, "a", config=rmqstore.StoreConfig.small()) 
     assert not (new - before) & set(HEAVY), new & set(HEAVY)
 
 
+def test_a_verb_that_looks_loads_nothing_heavy(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path, "a", config=rmqstore.StoreConfig.small()) as store:
+        store.put("t", b"x", keys="k", delay_level=1)
+        store.put_many("t", [b"y"] * 1000)
+    unneeded = {*HEAVY, "multiprocessing", "concurrent.futures", "rmqstore.serve"} - {"click"}
+    for verb in ("info", "topics", "queues", "cat"):
+        use = f"""
+from rmqstore.cli import main
+try: main([{verb!r}, {str(tmp_path)!r}, "-o", "csv"])
+except SystemExit as end: assert not end.code, end.code
+print()
+"""
+        assert not loaded_after(use) & unneeded, verb
+
+
 def test_import_is_fast() -> None:
-    script = "import time; t = time.perf_counter(); import rmqstore; print(time.perf_counter() - t)"
-    assert min(float(python("-c", script)) for _ in range(5)) < 0.06
+    # The process's own time: other processes do not slow it.
+    script = "import time; t = time.process_time(); import rmqstore; print(time.process_time() - t)"
+    assert min(float(python("-c", script)) for _ in range(5)) < 0.03
 
 
 def test_every_public_name_is_there() -> None:
