@@ -13,7 +13,10 @@ import pytest
 import rmqstore
 from conftest import BrokerStore
 from rmqstore.files import paths
+from rmqstore.offline import IndexFileReader, plan_log
 from rmqstore.spark import verify
+from rmqstore.spark.common.sight import seen
+from rmqstore.spark.jobs import verify as tasks
 from support import scan_model
 
 pytestmark = pytest.mark.spark
@@ -278,3 +281,27 @@ def test_refusals(spark: Any, tmp_path: Path) -> None:
         verify(spark, tmp_path / "nowhere")
     with pytest.raises(TypeError, match="config must be StoreConfig"):
         verify(spark, tmp_path, config=3)  # type: ignore[arg-type]
+
+
+def test_tasks_close_the_index_files(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Reader] = []
+
+    class Reader(IndexFileReader):
+        closed = False
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            opened.append(self)
+
+        def close(self) -> None:
+            super().close()
+            self.closed = True
+
+    monkeypatch.setattr(tasks, "IndexFileReader", Reader)
+    files = tuple(map(str, sorted((good / paths.INDEX).iterdir())))
+    plan = plan_log(good, CONFIG, range_bytes=20_000)
+    check = tasks._Check(plan, files, seen(str(good)))
+    for number in range(plan.count + len(files)):
+        list(check._rows_of(number))
+    assert len(opened) == len(files) * (plan.count + 1)
+    assert all(one.closed for one in opened)

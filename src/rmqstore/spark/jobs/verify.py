@@ -6,6 +6,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -163,12 +164,14 @@ class _Check:
         units = _UnitCheck(self.plan)
         start, stop = self.plan.bounds(number)
         behind = stop if number + 1 < self.plan.count else INT64_MAX  # also later records
-        entries = _EntryCheck(self.plan.config, self.index_files, walk, start, behind)
-        for found in walk.slices():
-            for run in found.runs:
-                yield from units.compare(run, walk)
-            entries.compare(found.entries)
-        yield from entries.end()
+        with closing(
+            _EntryCheck(self.plan.config, self.index_files, walk, start, behind)
+        ) as entries:
+            for found in walk.slices():
+                for run in found.runs:
+                    yield from units.compare(run, walk)
+                entries.compare(found.entries)
+            yield from entries.end()
         yield from units.seen()
         first = walk.totals.first_record
         if first >= 0:
@@ -189,7 +192,8 @@ class _Check:
     # ---- an index file by itself
 
     def _index_file(self, path: str) -> Iterator[Row]:
-        bad, count = IndexFileReader(path, self.plan.config).check_chains(_MAX_CHAINS)
+        with closing(IndexFileReader(path, self.plan.config)) as reader:
+            bad, count = reader.check_chains(_MAX_CHAINS)
         for number, expected, found in bad:
             what = f"entry {number}" if number >= 0 else f"slot {-1 - number}"
             one = f"{what} leads to entry"
@@ -340,15 +344,17 @@ class _EntryCheck:
         self._parts: list[tuple[str, IndexFileReader, int, int, int]] = []
         before = -1
         for path in files:
-            try:
-                part = IndexFileReader(path, config)
-                low, high = part.first_at(start), part.first_at(stop)
-            except (StoreError, OSError):
-                before = -1
-                continue  # reported by that file's task
-            if low < high:
-                self._parts.append((path, part, low, high, before))
-            before = part.end_timestamp
+            with ExitStack() as opened:
+                try:
+                    part = opened.enter_context(closing(IndexFileReader(path, config)))
+                    low, high = part.first_at(start), part.first_at(stop)
+                except (StoreError, OSError):
+                    before = -1
+                    continue  # reported by that file's task
+                if low < high:
+                    opened.pop_all()
+                    self._parts.append((path, part, low, high, before))
+                before = part.end_timestamp
         self._wanted: list[LooseEntry] = []  # from the first difference on
         self._differs = False
 
@@ -361,10 +367,16 @@ class _EntryCheck:
             data = data[matched * ENTRY_BYTES :]
             if low + matched == high:
                 self._parts.pop(0)
+                part.close()
             else:
                 self._parts[0] = (path, part, low + matched, high, before)
             self._differs = matched < count
         self._wanted += loose_entries(data)
+
+    def close(self) -> None:
+        """Close the index files."""
+        for _, part, _, _, _ in self._parts:
+            part.close()
 
     def end(self) -> Iterator[Row]:
         """Yield the unmatched entries of both sides."""
