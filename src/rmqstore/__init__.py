@@ -1,7 +1,7 @@
 """RocketMQ 4.9.3's message store as an embedded engine.
 
 >>> import rmqstore
->>> with rmqstore.open("data/store", "a") as store:  # doctest: +SKIP
+>>> with rmqstore.open("data/store", "a") as store:
 ...     done = store.put("Topic1", b"Hello RocketMQ", tags="TagA", queue_id=2)
 
 Each name is loaded when it is first used.

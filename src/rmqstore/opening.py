@@ -99,7 +99,7 @@ def open(
 
     Examples
     --------
-    >>> with rmqstore.open("data/store", "a") as store:  # doctest: +SKIP
+    >>> with rmqstore.open("data/store", "a") as store:
     ...     store.put("Topic1", b"Hello RocketMQ", tags="TagA", keys=["order-1"], queue_id=2)
     """
     root = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - resolve() follows links

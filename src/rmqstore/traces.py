@@ -4,7 +4,7 @@ A client with tracing on reports each message that it sends or consumes to
 ``RMQ_SYS_TRACE_TOPIC``, several reports to a message.
 
 >>> from rmqstore.traces import decode_traces
->>> for message in store.scan("RMQ_SYS_TRACE_TOPIC"):  # doctest: +SKIP
+>>> for message in store.scan("RMQ_SYS_TRACE_TOPIC"):
 ...     print(decode_traces(message.body))
 
 Source: ``client/trace/TraceDataEncoder.java``, ``TraceView.java``.

@@ -101,7 +101,7 @@ class Consumers:
 
         Examples
         --------
-        >>> with store.consumer("orders", group="billing") as orders:  # doctest: +SKIP
+        >>> with store.consumer("orders", group="billing") as orders:
         ...     for message in orders:
         ...         handle(message)
         ...         orders.commit()

@@ -131,7 +131,7 @@ def serve(
 
     Examples
     --------
-    >>> with rmqstore.serve(port=9876) as server:  # doctest: +SKIP
+    >>> with rmqstore.serve(port=9876) as server:
     ...     run_the_program_under_test(server.address)
     ...     assert server.store["orders"][0][0].body == b"paid"
     """
@@ -187,7 +187,7 @@ def aserve(
 
     Examples
     --------
-    >>> async with rmqstore.aserve() as server:  # doctest: +SKIP
+    >>> async with rmqstore.aserve() as server:
     ...     await program(server.address)
     """
     options = locals()

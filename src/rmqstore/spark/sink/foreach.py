@@ -38,8 +38,8 @@ def batch_appender(
 
     Examples
     --------
-    >>> append = batch_appender("/data/totals", "revenue", topic="totals")  # doctest: +SKIP
-    >>> totals.writeStream.outputMode("update").foreachBatch(append).start()  # doctest: +SKIP
+    >>> append = batch_appender("/data/totals", "revenue", topic="totals")
+    >>> totals.writeStream.outputMode("update").foreachBatch(append).start()
     """
     store = absolute_path("path", path)
 
