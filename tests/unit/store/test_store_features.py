@@ -163,3 +163,16 @@ def test_offsets_by_time(tmp_path):
             assert queue.offset_at(time) == lower
             assert queue.offset_at(time, "upper") == upper
         assert queue.offset_at(times[2], "nearest") == 2
+
+
+def test_unique_keys_of_stores_in_different_months(tmp_path):
+    """One clock is a month ahead of the other: each put meets the other's month."""
+    with (
+        rmqstore.open(tmp_path / "one", "a", config=SMALL) as one,
+        rmqstore.open(tmp_path / "other", "a", config=SMALL) as other,
+    ):
+        other.clock.advance(31 * 86400)
+        keys = [store.put("t", b"x").uniq_key for _ in range(500) for store in (one, other)]
+        one.put_many("many", [b"x"] * 100, queue_id=0)
+        keys += [message.uniq_key for message in one["many"][0]]
+    assert len(set(keys)) == len(keys)

@@ -1,20 +1,22 @@
 # RocketMQ's client-made message id, 32 hexadecimal digits: address 4, process 2, a number
 # that distinguishes processes 4, milliseconds of the month 4, counter 2 bytes.
 #
-# Time and counter form one increasing number: no key of a process repeats within a month, however
-# many are made in a millisecond.
+# Time and counter form one increasing number, across months and clocks: no key of a process repeats
+# within a month, however many are made in a millisecond.
 #
 # Source: common/message/MessageClientIDSetter.java
 
 cdef enum:
     UNIQUE_KEY_BYTES = 32
+    UNIQUE_TIME_BITS = 46        # ms since the epoch: up to the year 4199
+    MONTH_BITS = 22
+    MONTH_LENGTH = (1 << MONTH_BITS) - 1
 
 cdef struct UniqueKeys:
     char prefix[20]          # digits of address, process and the process's number
     uint32_t address
-    atomic_i64 last          # milliseconds of the month << 16 | counter
-    atomic_i64 month_start   # ms since the epoch
-    atomic_i64 month_stop
+    atomic_i64 last          # ms since the epoch << 16 | counter
+    atomic_i64 month         # start in s since the epoch << MONTH_BITS | length in s: one word
 
 cdef UniqueKeys unique_keys
 
@@ -50,32 +52,35 @@ cdef void unique_keys_init(UniqueKeys *keys, uint32_t address, uint32_t number) 
     put_hex(keys.prefix + 12, number, 8)
 
 
-cdef void unique_keys_month(UniqueKeys *keys, int64_t now) noexcept nogil:
-    """Set ``month_start`` to the local month of ``now``."""
+cdef int64_t unique_keys_month(UniqueKeys *keys, int64_t time) noexcept nogil:
+    """Start of the local month of ``time``, both in ms since the epoch."""
+    cdef int64_t month = atomic_get(&keys.month)
+    cdef int64_t start = (month >> MONTH_BITS) * 1000
     cdef tm when
-    local_time(now, &when)
+    if likely(start <= time < start + (month & MONTH_LENGTH) * 1000):
+        return start
+    local_time(time, &when)
     when.tm_mday = 1
     when.tm_hour = 0
     when.tm_min = 0
     when.tm_sec = 0
     when.tm_isdst = -1
-    atomic_set(&keys.month_start, mktime(&when) * 1000)
+    start = mktime(&when)
     when.tm_mon += 1
     when.tm_isdst = -1
-    atomic_set(&keys.month_stop, mktime(&when) * 1000)
+    atomic_set(&keys.month, start << MONTH_BITS | (mktime(&when) - start))
+    return start * 1000
 
 
 cdef int64_t unique_keys_take(UniqueKeys *keys, int64_t now, int64_t count) noexcept nogil:
     """Reserve ``count`` keys; the number of the first."""
     cdef int64_t first, last
-    if unlikely(now >= atomic_get(&keys.month_stop) or now < atomic_get(&keys.month_start)):
-        unique_keys_month(keys, now)
-        atomic_set(&keys.last, 0)
+    now = min(now, <int64_t>1 << UNIQUE_TIME_BITS)
     while True:
         last = atomic_get(&keys.last)
-        first = max(last + 1, (now - atomic_get(&keys.month_start)) << 16)
+        first = max(last + 1, now * (1 << 16))
         if atomic_swap_if(&keys.last, last, first + count - 1):
-            return first
+            return first - (unique_keys_month(keys, first >> 16) << 16)
 
 
 cdef inline void unique_key_write(
