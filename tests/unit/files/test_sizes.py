@@ -179,11 +179,16 @@ def test_two_files_that_are_both_too_long(root):
         assert store.config.mapped_file_size_commit_log == LOG_SIZE
 
 
-@pytest.mark.parametrize(("slots", "entries"), [(100, 4000), (95, 4001), (1000, 1000)])
+@pytest.mark.parametrize(
+    ("slots", "entries"), [(100, 4000), (95, 4001), (1000, 1000), (3294, 5000)]
+)
 def test_slots_are_told_where_a_record_has_several_keys(
     tmp_path: Path, slots: int, entries: int
 ) -> None:
-    """The log begins at 0, so that only the last entry shows where the entries begin."""
+    """The log begins at 0, so that only the last entry shows where the entries begin.
+
+    With 3,294 slots its offset lies across the end of the first 16 KiB that are searched.
+    """
     config = rmqstore.StoreConfig.small(max_hash_slot_num=slots, max_index_num=entries)
     with rmqstore.open(tmp_path, "a", config=config) as store:
         for i in range(40):

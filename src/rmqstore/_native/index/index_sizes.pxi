@@ -5,6 +5,7 @@
 
 cdef enum:
     SIZE_CHOICES = 64
+    SEARCH_BYTES = 16384         # read at a time to find the slots
     SIZE_SAMPLE = 64             # entries sampled at either end of a file
 
 cdef struct IndexSizes:
@@ -73,7 +74,7 @@ cdef int64_t index_find_slots(int fd, int64_t size) noexcept nogil:
     """Slots of a file without 4 entries a slot, by an entry with the header's offset; 0: none."""
     cdef char header[INDEX_HEADER_BYTES]
     cdef char following[8]
-    cdef char *buffer
+    cdef char buffer[SEARCH_BYTES]
     cdef int64_t count, wanted, number, got, i, slots
     cdef int64_t at = INDEX_HEADER_BYTES
     if sys_read(fd, header, INDEX_HEADER_BYTES, 0) != INDEX_HEADER_BYTES:
@@ -84,9 +85,8 @@ cdef int64_t index_find_slots(int fd, int64_t size) noexcept nogil:
     if wanted == 0 and count > 2:            # would match zeros anywhere
         number = count - 1
         wanted = get_i64(header + INDEX_END_PHY_OFFSET)
-    buffer = <char *>malloc(ENTRIES_READ * INDEX_ENTRY_BYTES)
-    while wanted > 0 and count > 1 and buffer != NULL and at < size:
-        got = sys_read(fd, buffer, ENTRIES_READ * INDEX_ENTRY_BYTES, at)
+    while wanted > 0 and count > 1 and at < size:
+        got = sys_read(fd, buffer, SEARCH_BYTES, at)
         i = 0
         while i + 8 <= got:
             # A record has several entries: the file's last one is the last of its own.
@@ -96,13 +96,11 @@ cdef int64_t index_find_slots(int fd, int64_t size) noexcept nogil:
                 slots = (at + i - ENTRY_PHYSICAL_OFFSET - INDEX_HEADER_BYTES
                          - number * INDEX_ENTRY_BYTES) // INDEX_SLOT_BYTES
                 if slots > 0 and index_chains_fit(fd, slots, max(count, 4 * slots)):
-                    free(buffer)
                     return slots
             i += INDEX_SLOT_BYTES
         if got < 8:
             break
         at += got - 4 if got % INDEX_SLOT_BYTES == 0 else got
-    free(buffer)
     return 0
 
 
