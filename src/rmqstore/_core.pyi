@@ -158,6 +158,7 @@ class OpenStore:
     mode: Final[str]
     make_topic: Callable[[str], object] | None
     remake_topic: Callable[[str, int], object] | None
+    note_queue: Callable[[str, int], object] | None
     begin_schedule: Callable[[], object] | None
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
 

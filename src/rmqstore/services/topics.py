@@ -6,6 +6,7 @@ Source: ``broker/topic/TopicConfigManager.java``, ``store/DefaultMessageStore.ja
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from rmqstore._core import Core
 from rmqstore.base.arguments import did_you_mean, integer_within, shown, wrong_type, wrong_value
@@ -20,6 +21,8 @@ from rmqstore.services.stored import is_system_topic, made_queue_nums
 from rmqstore.types import PutStatus
 
 __all__ = ["TopicCatalog", "topic_entry"]
+
+_NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
 
 
 class TopicCatalog:
@@ -36,6 +39,7 @@ class TopicCatalog:
         self._registry = registry
         self._progress = progress
         self._forget_topic = forget_topic  # resets the consumers of a deleted topic
+        self._exceeded: set[str] = set()  # topics whose entry has too few queues, once logged
 
     def queue_ids(self) -> dict[str, list[int]]:
         """Return the ids of the queues with files by topic, in the order of the names."""
@@ -56,6 +60,27 @@ class TopicCatalog:
         hint = f"; {near}" if near else ""
         return TopicNotFoundError(f"{self._core.path}: no topic {name!r}{hint}")
 
+    def misspelt(self, topic: str) -> str:
+        """Return a question naming the nearest topic, empty if ``topic`` exists or may be meant.
+
+        It may be a topic deleted, of the broker itself, or the next of a numbered series. Reads no
+        queue: a name costs no more than a look at the directory.
+        """
+        registry = self._registry
+        if registry.get(topic) is not None or topic[:1] in ("", "%") or is_system_topic(topic):
+            return ""
+        try:
+            registry.refresh()
+            stored = [one.name for one in Path(self._core.path, paths.CONSUME_QUEUE).iterdir()]
+        except OSError:  # reading reports it, if it needs the file
+            return ""
+        names = {*filter(paths.is_stored_topic_name, stored)}
+        names |= {entry.topic_name for entry in registry}
+        if topic in names or topic in registry.deleted:
+            return ""
+        letters = topic.translate(_NO_DIGITS)
+        return did_you_mean(topic, (one for one in names if one.translate(_NO_DIGITS) != letters))
+
     def enter(self) -> None:
         """Pass the topics to the core, now and whenever they change or a put needs a new one."""
         for entry in self._registry:
@@ -63,6 +88,7 @@ class TopicCatalog:
         self._registry.watchers.append(self._changed)
         self._core.make_topic = self._make
         self._core.remake_topic = self._remake
+        self._core.note_queue = self._note_queue
 
     def _changed(self, name: str, entry: TopicConfig | None) -> None:
         """Pass a topic's new or changed entry to the core.
@@ -90,6 +116,22 @@ class TopicCatalog:
             deleted = physical_offset < self._registry.deleted.get(topic, 0)
         if not deleted:
             self._make(topic)
+
+    def _note_queue(self, topic: str, queue_id: int) -> None:
+        """Log the first queue of a topic that a put adds to those of its entry."""
+        entry = self._registry.get(topic)
+        if entry is None or topic in self._exceeded:
+            return
+        queue_nums = max(entry.read_queue_nums, entry.write_queue_nums)
+        if queue_id >= queue_nums:
+            self._exceeded.add(topic)
+            log_warning(
+                "%s: topic %r gets queue %s beyond its %s: RocketMQ's clients do not read it",
+                self._core.path,
+                topic,
+                queue_id,
+                queue_nums,
+            )
 
     def create(self, name: str, queue_nums: int, *, order: bool, perm: int) -> str:
         """Create a topic, or change its entry; return its name."""

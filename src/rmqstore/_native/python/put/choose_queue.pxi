@@ -67,6 +67,8 @@ cdef Queue *writable_queue(OpenStore engine, Topic *topic, int64_t queue_id) exc
         queue = queue_enter(&engine.store.table, topic, <int32_t>queue_id)
         if queue == NULL:
             raise MemoryError()
+        if queue_id >= atomic_peek(&topic.write_queue_nums) and engine.note_queue is not None:
+            engine.note_queue(text_of(topic.name, topic.length), queue_id)
     if unlikely(topic.schedule) and not engine.delays_begun:
         engine.delays_begun = True
         if engine.begin_schedule is not None:
