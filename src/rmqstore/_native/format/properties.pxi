@@ -4,6 +4,7 @@
 
 cdef enum:
     TORN_BYTES = 64              # this many zeros in a row are a missing sector, not text
+    TAG_BAR = 0x7C               # |
 
 cdef struct Property:
     const char *name
@@ -207,3 +208,12 @@ cdef inline bint text_is_bad(const char *data, int64_t length) noexcept nogil:
     """Whether a text has a byte that would end a property, or zeros that look torn."""
     return memchr(data, PROPERTY_NAME_END, <size_t>length) != NULL \
         or memchr(data, PROPERTY_VALUE_END, <size_t>length) != NULL or has_zero_run(data, length)
+
+
+cdef inline bint tags_are_split(const char *data, int64_t length) noexcept nogil:
+    """Whether a message's tags contain ``||``, at which filters split theirs."""
+    cdef const char *end = data + length
+    cdef const char *bar = <const char *>memchr(data, TAG_BAR, <size_t>length)
+    while bar != NULL and bar + 1 < end and bar[1] != TAG_BAR:
+        bar = <const char *>memchr(bar + 1, TAG_BAR, <size_t>(end - bar - 1))
+    return bar != NULL and bar + 1 < end

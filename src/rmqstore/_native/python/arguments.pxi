@@ -4,6 +4,7 @@
 
 cdef str TOPIC_RULE = "1 to 127 of [%|a-zA-Z0-9_-]"
 cdef str HOST_RULE = "'ip:port' or '[ipv6]:port'"
+cdef str TAG_SEPARATOR = "'||', at which a filter splits its tags: it would match none"
 cdef str SEPARATORS = f"\\x01, \\x02 or {TORN_BYTES} times \\x00 in a row"
 
 

@@ -67,6 +67,7 @@ cdef class Engine:
         queue_key : str, int or bytes, optional
             Selects the queue as ``SelectMessageQueueByHash`` does; without either, round-robin.
         tags : str, optional
+            Without ``||``, at which filters split theirs.
         keys : str or iterable of str, optional
             A str is keys separated by spaces.
         properties : mapping of str to str, optional

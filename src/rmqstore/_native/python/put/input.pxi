@@ -79,6 +79,20 @@ cdef int64_t first_bad_text(const ColumnView *column, int64_t rows) noexcept nog
     return -1
 
 
+cdef int64_t first_split_tags(const ColumnView *column, int64_t rows) noexcept nogil:
+    """First row whose tags no filter would match; -1: none."""
+    cdef const char *data = NULL
+    cdef const char *last = NULL
+    cdef int64_t length = 0
+    cdef int64_t row
+    for row in range(rows):
+        if column_get(column, row, &data, &length) and data != last and length > 0:
+            if tags_are_split(data, length):
+                return row
+            last = data
+    return -1
+
+
 cdef int check_topics(ColumnInput column) except -1:
     """Raise for the first invalid topic."""
     cdef const Span *name
@@ -101,6 +115,18 @@ cdef ColumnInput check_property(ColumnInput column):
     if row >= 0:
         raise illegal(f"{column.subject(row if column.rows >= 0 else -1)} must not contain "
                       f"{SEPARATORS}")
+    return column
+
+
+cdef ColumnInput check_tags(ColumnInput column):
+    """Raise for the first row whose text is not allowed as tags."""
+    cdef int64_t row
+    check_property(column)
+    with nogil:
+        row = first_split_tags(&column.view, column.rows if column.rows >= 0 else 1)
+    if row >= 0:
+        raise illegal(f"{column.subject(row if column.rows >= 0 else -1)} must not contain "
+                      f"{TAG_SEPARATOR}")
     return column
 
 

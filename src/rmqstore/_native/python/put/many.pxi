@@ -132,7 +132,7 @@ cdef RowInput rows_of_arguments(
     if compress and store.settings.compress_above >= 0:
         deflate_rows(store, engine._config, input, body)
     input.columns["topic"] = text_column("topic", topic, NOT_NULL)
-    input.columns["tags"] = check_property(text_column("tags", tags, NULLABLE))
+    input.columns["tags"] = check_tags(text_column("tags", tags, NULLABLE))
     input.columns["keys"] = check_property(keys_column(keys))
     input.columns["properties"] = properties_column(properties)
     input.columns["uniq_key"] = unique

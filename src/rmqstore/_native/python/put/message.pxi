@@ -18,6 +18,14 @@ cdef inline int text_argument(str argument, object value, Span *span) except -1:
     return 0
 
 
+cdef int take_tags(object tags, Row *row) except -1:
+    """Set the tags."""
+    text_argument("tags", tags, &row.tags)
+    if tags_are_split(row.tags.data, row.tags.length):
+        raise illegal(f"tags must not contain {TAG_SEPARATOR}, got {arguments.shown(tags)}")
+    return 0
+
+
 cdef bint is_mapping(object value) except -1:
     """Whether it is a mapping; given a tuple, Cython drops an error of the second check."""
     return isinstance(value, dict) or isinstance(value, Mapping)
@@ -206,7 +214,7 @@ cdef PutResult put_message(
         if keys is not None:
             keys = take_keys(keys, &row)
         if tags is not None:
-            text_argument("tags", tags, &row.tags)
+            take_tags(tags, &row)
         take_unique(uniq_key, &row, result)
         if born_timestamp is not None:
             row.born_timestamp = times.to_millis(born_timestamp, name="born_timestamp")
