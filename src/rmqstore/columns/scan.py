@@ -6,6 +6,7 @@ The column names are ``common/message/MessageExt.java``'s.
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
@@ -15,6 +16,7 @@ from rmqstore.base.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from rmqstore.base.tables import html_table
 from rmqstore.base.times import to_millis
 from rmqstore.columns.selection import ScanExtent
+from rmqstore.config.store_config import RmqStoreWarning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +32,7 @@ COLUMNS: tuple[str, ...] = tuple(name for name in _core.COLUMN_NAMES if name != 
 
 _ON_CORRUPTION = ("raise", "skip", "stop")
 _ON_REMOVED = ("raise", "skip")
+_ALWAYS = (INT64_MIN, INT64_MAX)
 _ROWS_MOST = 1 << 24
 _BYTES_MOST = 1 << 30
 _MESSAGES, _MESSAGES_BYTES = 256, 4 << 20  # per fetch of an iteration over messages
@@ -349,28 +352,13 @@ class Scan:
 def log_end(core: _core.Core) -> int:
     """Return the current end of the log, as a reader finds it."""
     whole = _core.ScanPass(
-        core,
-        (),
-        (),
-        -1,
-        -1,
-        -1,
-        INT64_MIN,
-        INT64_MAX,
-        None,
-        None,
-        (),
-        1,
-        1,
-        "raise",
-        "raise",
-        False,
+        core, (), (), -1, -1, -1, *_ALWAYS, None, None, (), 1, 1, "raise", "raise", False
     )
     return whole.extent(False)[2]
 
 
 def scan(
-    self: _core.Engine,
+    self: Any,
     topic: str | Iterable[str] | None = None,
     queue_id: SupportsIndex | None = None,
     *,
@@ -393,7 +381,8 @@ def scan(
     ----------
     topic : str or iterable of str, optional
         The record's own topic is one of these; any by default. A missing topic is no error: the
-        log may have records of a deleted topic.
+        log may have records of a deleted topic. If the name is near that of another topic, an
+        :class:`RmqStoreWarning` says so.
     queue_id : int, optional
         The record's own queue.
     columns : iterable of str, optional
@@ -443,7 +432,11 @@ def scan(
         The store is not open here.
     """
     arguments = {name: value for name, value in locals().items() if name != "self"}
-    return Scan(self, arguments)
+    found = Scan(self, arguments)
+    for name in found.topics:
+        if hint := self.catalog.misspelt(name):
+            warnings.warn(f"{self.path}: no topic {name!r}; {hint}", RmqStoreWarning, stacklevel=2)
+    return found
 
 
 def _pyarrow() -> Any:

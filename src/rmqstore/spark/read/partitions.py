@@ -176,8 +176,8 @@ def scan_piece(
     on_removed: Literal["raise", "skip"] = "raise",
 ) -> Scan:
     """Return the scan of a piece."""
-    return store.scan(
-        piece.topics or None,
+    found = store.scan(
+        None,
         piece.queue_id if piece.queue_id >= 0 else None,
         columns=tuple(columns) or ("queue_id",),  # cheapest column for counting rows
         start=piece.start,
@@ -192,6 +192,7 @@ def scan_piece(
         on_corruption=on_corrupt,
         on_removed=on_removed,
     )
+    return found.replace(topic=piece.topics or None)  # without a warning from each task
 
 
 _open: dict[str, tuple[Any, MessageStore]] = {}

@@ -73,8 +73,7 @@ class StorePlan:
         topics = selection.topics
         if selection.topic_pattern is not None:
             topics = selected_topics(tuple(self.store.topics), selection)
-        return self.store.scan(
-            topics,
+        every = self.store.scan(
             columns=("queue_id",),
             tags=selection.tags,
             sql=selection.sql,
@@ -82,6 +81,7 @@ class StorePlan:
             on_corruption=selection.on_corrupt,
             on_removed=selection.on_removed,
         )
+        return every.replace(topic=topics)  # a stream's topic may come later: no warning
 
     def _queued(self) -> int:
         """End of the log range whose records have units in queues."""
