@@ -100,6 +100,20 @@ def test_good_store(spark: Any, good: Path) -> None:
     assert len(index_files(good)) == 3
 
 
+def test_index_files_of_three_entries_a_slot(spark: Any, tmp_path: Path) -> None:
+    config = CONFIG.replace(max_index_num=150)
+    with rmqstore.open(tmp_path / "store", "a", config=config) as store:
+        store.put_many("T", [b"x"] * 400, keys=[f"k{number}" for number in range(400)])
+    assert rows_of(spark, tmp_path / "store") == []
+    files = index_files(tmp_path / "store")
+    assert len(files) > 2
+    with files[0].open("ab") as file:
+        file.write(b"x")
+    rows = rows_of(spark, tmp_path / "store")
+    assert {row["kind"] for row in rows} == {"unreadable", "index_missing"}
+    assert [files[0].name in row["found"] for row in rows if row["kind"] == "unreadable"] == [True]
+
+
 @pytest.mark.parametrize("name", ["broker-clean", "broker-killed"])
 def test_broker_stores(spark: Any, broker_store: Callable[[str], BrokerStore], name: str) -> None:
     assert rows_of(spark, broker_store(name).root, 100_000) == []

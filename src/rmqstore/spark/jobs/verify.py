@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections import Counter
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.base.layout import INT64_MAX
 from rmqstore.config.store_config import StoreConfig
-from rmqstore.errors import StoreError
+from rmqstore.errors import IncompatibleStoreError, StoreError
 from rmqstore.files import paths
 from rmqstore.files.links import broken_link
 from rmqstore.offline import (
@@ -35,7 +36,7 @@ from rmqstore.spark.common.errors import one_line_errors
 from rmqstore.spark.common.options import absolute_path
 from rmqstore.spark.common.sight import SeenStore, seen
 from rmqstore.spark.jobs.arrow_map import batched, mapped, numbered
-from rmqstore.spark.jobs.rebuild import configuration
+from rmqstore.spark.jobs.rebuild import configuration, settings_of
 from rmqstore.spark.jobs.tasks import task_count
 
 if TYPE_CHECKING:
@@ -103,8 +104,10 @@ def verify(
     Delivery times are not compared: the levels may have changed.
     """
     root = absolute_path("path", path)
-    plan = plan_log(root, configuration(config), range_bytes=range_bytes, any_version=True)
-    check = _Check(plan, tuple(_index_files(root)), seen(root))
+    index_files = tuple(_index_files(root))
+    settings = _with_index_sizes(configuration(config), root, index_files)
+    plan = plan_log(root, settings, range_bytes=range_bytes, any_version=True)
+    check = _Check(plan, index_files, seen(root))
     count = plan.count + len(check.index_files) + 1
     found = numbered(spark, count, check.run, _ROWS, task_count(plan))
     found = found.repartition("topic", "queue_id")
@@ -121,6 +124,17 @@ def _index_files(root: str) -> list[str]:
         for file in folder.iterdir()
         if paths.parse_index_file_name(file.name) is not None and file.is_file()
     )
+
+
+def _with_index_sizes(config: StoreConfig, root: str, files: tuple[str, ...]) -> StoreConfig:
+    """Set the store's index sizes, unless a file's length shows them: four entries a slot."""
+    with contextlib.suppress(StoreError, OSError):  # the tasks report an unreadable file
+        try:
+            for file in files[:1]:
+                IndexFileReader(file, config)
+        except IncompatibleStoreError:
+            return settings_of(config, root)
+    return config
 
 
 def _unreadable(topic: str, queue_id: int | None, error: object) -> Row:
