@@ -33,7 +33,10 @@ GUIDE = PROJECT / "docs/guide.md"
 CLI = PROJECT / "docs/cli.md"
 SERVE = PROJECT / "docs/serve.md"
 FAULTS = PROJECT / "docs/known-broker-faults.md"
-PAGES_RUN = [(README, 5), (GUIDE, 11), (CLI, 10)]  # with the examples that each has at least
+LANDING = PROJECT / "docs/landing.md"
+PAGES_RUN = [  # with the examples that each has at least
+    (README, 5), (GUIDE, 11), (LANDING, 4), (CLI, 10),
+]  # fmt: skip
 API = PROJECT / "docs/api"
 PAGES = [README, *sorted((PROJECT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(PROJECT)) for page in PAGES]
@@ -77,7 +80,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("reader")
-@pytest.mark.parametrize(("page", "least"), PAGES_RUN, ids=["readme", "guide", "cli"])
+@pytest.mark.parametrize(("page", "least"), PAGES_RUN, ids=["readme", "guide", "landing", "cli"])
 def test_examples_do_what_is_shown(page: Path, least: int) -> None:
     names: dict[str, object] = {"__name__": "example"}
     every = [*blocks(page), Block(0, "", "")]
@@ -145,7 +148,7 @@ def test_every_block_is_run_or_known(page: Path) -> None:
     run = {"README.md": {"python", "console"}, "guide.md": {"python", "console"},
            "cli.md": {"console"}, "serve.md": {"python", "console"},
            "spark.md": {"python spark"}, "known-broker-faults.md": {"python"},
-           "index.md": {"{toctree}"}}  # fmt: skip
+           "landing.md": {"python"}, "index.md": {"{toctree}"}}  # fmt: skip
     made = {"python", "pycon", "{toctree}"}  # from docstrings
     known = {"text", "sh", "json"} | (made if page.parent == API else run.get(page.name, set()))
     assert {block.language for block in blocks(page)} <= known
@@ -211,6 +214,8 @@ def test_the_demo_passes_over_parts_without_java(tmp_path: Path) -> None:
     assert line.startswith("demo-spark: skipped, there is no Java")
     dry = make(*parts)
     assert dry[-1] == f'echo "{line}"'
+    (line,) = make("demo-cluster")
+    assert line.startswith("demo-cluster: skipped, there is no Java")
     skipped = "demo-producer: skipped, it needs Java (in JAVA_HOME or on the PATH) and Maven"
     assert f'echo "{skipped}"' in dry
     (tmp_path / "java").symlink_to("/bin/true")
