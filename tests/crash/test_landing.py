@@ -1,4 +1,4 @@
-"""The load of docs/landing.md, killed at random moments: each message is in the table once."""
+"""The load of docs/landing.md, killed at random moments; each message is in the table once."""
 
 from __future__ import annotations
 
@@ -40,8 +40,11 @@ class Landing:
             store.put_many("orders", bodies, tags=["paid" if n % 3 else "sent" for n in numbers])
         self.put += MESSAGES
 
-    def load(self, seconds: float | None = None) -> float:
-        """Load until the end, or until the kill after ``seconds``; return how long it took."""
+    def load(self, kill: tuple[int, float] | None = None) -> float:
+        """Load until the end, or until a kill so many commits and seconds later.
+
+        Return the seconds that a commit took.
+        """
         command = [sys.executable, "-m", "support.landing_load", PAGE, self.function]
         paths = filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])
         with subprocess.Popen(
@@ -52,11 +55,17 @@ class Landing:
         ) as process:
             assert process.stdout.readline() == "begins\n"
             began = time.monotonic()
+            if kill is None:
+                commits = len(process.stdout.readlines())
+                assert process.wait(BOUND) == 0
+                return (time.monotonic() - began) / commits
+            commits, seconds = kill
+            for _ in range(commits):
+                process.stdout.readline()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(BOUND if seconds is None else seconds)
+                process.wait(seconds)
             process.kill()
-        assert seconds is not None or process.returncode == 0
-        return time.monotonic() - began
+        return seconds
 
     def rows(self) -> list[tuple]:
         with duckdb.connect(self.table) as table:
@@ -64,7 +73,10 @@ class Landing:
 
     def count(self) -> int:
         with duckdb.connect(self.table) as table:
-            return table.execute("SELECT count(*) FROM orders").fetchone()[0]
+            distinct = "count(DISTINCT (queue_id, queue_offset))"
+            count, places = table.execute(f"SELECT count(*), {distinct} FROM orders").fetchone()
+        assert count == places
+        return count
 
     def messages(self) -> list[tuple]:
         with rmqstore.open(self.store) as store:
@@ -84,12 +96,12 @@ def test_killed_at_random_moments(function: str, tmp_path: Path) -> None:
     rng = random.Random(11)
     landing = Landing(tmp_path, function)
     landing.put_more()
-    whole = landing.load()
+    seconds = landing.load()
     killed = behind = 0
     for _ in range(LIVES):
         landing.put_more()
         before = landing.count()
-        landing.load(rng.uniform(0, 1.2 * whole))
+        landing.load((rng.randrange(3), rng.uniform(0, seconds)))
         after = landing.count()
         killed += before < after < landing.put
         behind += landing.is_group_behind()

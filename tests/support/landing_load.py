@@ -8,7 +8,32 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import duckdb
+
 from support.documents import blocks, run_python
+
+
+class Table:
+    """A connection that reports its commits."""
+
+    def __init__(self, path: str) -> None:
+        self._connection = connect(path)
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.__exit__(*error)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+    def commit(self) -> None:
+        self._connection.commit()
+        print("committed", flush=True)
+
+
+connect, duckdb.connect = duckdb.connect, Table
 
 
 def main() -> None:
