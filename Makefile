@@ -8,6 +8,8 @@
 #                    where there is no Java or no Maven
 #   make demo-spark  a pipeline through Spark that is killed in the middle and adds up all the same;
 #                    skipped where there is no Java; PySpark is 400 MB
+#   make demo-cluster a Spark master and two workers, killed in turn, one of them without the disk; in
+#                    at most five minutes; Java
 #   make test        a slice of all tests, against the installed release build: 8 minutes, building
 #                    included
 #   make test-all    the tests that make test leaves out: 20 minutes
@@ -77,14 +79,14 @@ PLANTS := tests/faults/plants
 SITE := $(CURDIR)/build/site
 JAVA := $(shell command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java")
 NO_MAVEN := demo-producer: skipped, it needs Java (in JAVA_HOME or on the PATH) and Maven
-NO_JAVA := demo-spark: skipped, there is no Java (neither in JAVA_HOME nor on the PATH)
+NO_JAVA = $@: skipped, there is no Java (neither in JAVA_HOME nor on the PATH)
 # Not at each make: a JVM starts for it.
 ifneq ($(and $(JAVA),$(filter demo-%,$(MAKECMDGOALS))),)
 OLD_JAVA := $(shell [[ $$("$(JAVA)" -version 2>&1) =~ version.*\"([0-9]+) ]] && \
     (( BASH_REMATCH[1] < 17 )) && echo $${BASH_REMATCH[1]})
 ifneq ($(OLD_JAVA),)
 NO_MAVEN := demo-producer: skipped, it needs Java 17; $(JAVA) is older
-NO_JAVA := demo-spark: skipped, it needs Java 17; $(JAVA) is older
+NO_JAVA = $@: skipped, it needs Java 17; $(JAVA) is older
 JAVA :=
 endif
 endif
@@ -92,8 +94,8 @@ MAVEN := $(and $(JAVA),$(shell command -v mvn))
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
-.PHONY: demo demo-producer demo-spark builds docs test test-all lint asan tsan coverage wheel \
-    release-check bench instructions bench-table versus scale interop parity faults faults-proof \
+.PHONY: demo demo-producer demo-spark demo-cluster builds docs test test-all lint asan tsan coverage \
+    wheel release-check bench instructions bench-table versus scale interop parity faults faults-proof \
     fuzz-frames spark-faults week pipeline bench-spark bench-spark-scale bench-serve serve-clients \
     serve-nightly serve-faults serve-traffic hostile-clients versus-serve venv clean FORCE
 
@@ -111,6 +113,9 @@ $(CLIENTS)/target/clients.jar: $(CLIENTS)/pom.xml $(shell find $(CLIENTS)/src -n
 
 demo-spark: $(if $(JAVA),$(V)/spark.stamp)
 	$(if $(JAVA),$(V)/bin/python examples/pipeline.py build/demo-pipeline --short,@echo "$(NO_JAVA)")
+
+demo-cluster: $(if $(JAVA),$(V)/spark.stamp)
+	$(if $(JAVA),$(V)/bin/python examples/cluster.py build/demo-cluster,@echo "$(NO_JAVA)")
 
 TWO := -n 2 --dist worksteal
 
