@@ -6,8 +6,8 @@
 #   make demo        the main jobs: a store of order events, written, read and found
 #   make demo-producer  RocketMQ's own client, in Java, sends to a store that is served; skipped
 #                    where there is no Java or no Maven
-#   make demo-spark  a pipeline through Spark that is killed in the middle and adds up all the same;
-#                    skipped where there is no Java; PySpark is 400 MB
+#   make demo-spark  a pipeline through Spark with late and poison orders, killed, overtaken by
+#                    retention, and exact; skipped where there is no Java; PySpark is 400 MB
 #   make demo-cluster a Spark master and two workers, killed in turn, one of them without the disk; in
 #                    at most five minutes; Java
 #   make test        a slice of all tests, against the installed release build: 8 minutes, building
@@ -41,7 +41,7 @@
 #                    "--huge 100000000" for a store of 17 GB more
 #   make bench-spark stores beside Parquet in Spark
 #   make bench-spark-scale DIR=<directory> plans over a sparse store of 10 TiB
-#   make pipeline    the pipeline of make demo, longer; its plot is build/pipeline/pipeline.png
+#   make pipeline    the pipeline of make demo-spark, longer; its plot is build/pipeline/pipeline.png
 #   make spark-faults 100 random faults under streams of Spark; make test-all has 10 of them
 #   make faults      the fault campaigns, in one table; SCALE=10 for ten times as many cases,
 #                    ONLY=kill,power for some, SEED and CASE to repeat one; make test has a slice
@@ -112,7 +112,7 @@ $(CLIENTS)/target/clients.jar: $(CLIENTS)/pom.xml $(shell find $(CLIENTS)/src -n
 	touch $@
 
 demo-spark: $(if $(JAVA),$(V)/spark.stamp)
-	$(if $(JAVA),$(V)/bin/python examples/pipeline.py build/demo-pipeline --short,@echo "$(NO_JAVA)")
+	$(if $(JAVA),$(V)/bin/python examples/pipeline/run.py build/demo-pipeline --short,@echo "$(NO_JAVA)")
 
 demo-cluster: $(if $(JAVA),$(V)/spark.stamp)
 	$(if $(JAVA),$(V)/bin/python examples/cluster.py build/demo-cluster,@echo "$(NO_JAVA)")
@@ -179,7 +179,7 @@ week: $(V)/test.stamp
 	PYTHONPATH=tests $(V)/bin/python -m week build/week $(ARGS)
 
 pipeline: $(V)/spark.stamp
-	$(V)/bin/python examples/pipeline.py build/pipeline
+	$(V)/bin/python examples/pipeline/run.py build/pipeline
 
 # libstdc++ comes with them because ASan must find __cxa_throw before a C++ library throws.  Two
 # processes, and of what release runs in full (properties, ways to fail and to die, what takes long)

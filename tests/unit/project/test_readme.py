@@ -220,7 +220,7 @@ def test_the_demo_passes_over_parts_without_java(tmp_path: Path) -> None:
     assert f'echo "{skipped}"' in dry
     (tmp_path / "java").symlink_to("/bin/true")
     dry = make(*parts)
-    assert "examples/pipeline.py" in dry[-1]
+    assert "examples/pipeline/run.py" in dry[-1]
     assert f'echo "{skipped}"' in dry
     (tmp_path / "mvn").symlink_to("/bin/true")
     assert any("examples/producer.py" in one for one in make(*parts))
