@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.clusters import socket_settings
+from support.clusters import session_options
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -39,26 +39,6 @@ def spark_environment() -> dict[str, str]:
         set_here["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SOURCES), known)))
     os.environ.update(set_here)
     return set_here
-
-
-def session_options(directory: Path) -> dict[str, str]:
-    """Settings of a small session that leaves nothing outside of ``directory``."""
-    return {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-        f"-Djava.io.tmpdir={directory}",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.default.parallelism": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.local.dir": str(directory / "local"),
-        **socket_settings(directory),
-    }
 
 
 @pytest.fixture(scope="session")

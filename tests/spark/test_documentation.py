@@ -1,8 +1,7 @@
-"""The examples of docs/spark.md, run from top to bottom in one directory as a reader would."""
+"""The pages with Spark, each run from top to bottom in one directory as a reader would."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,27 +9,49 @@ from pathlib import Path
 
 import pytest
 
-from support.documents import alike, masked
+from serve.javaclients import FOUR, build
+from support.clusters import session_options
+from support.documents import PROJECT, SPARK_PAGES, workplace
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-TESTS = Path(__file__).parents[1]
-DOCUMENT = TESTS.parent / "docs/spark.md"
+TESTS = PROJECT / "tests"
+LEAST = 4  # examples of a page
+JAVA_PAGE = PROJECT / "docs/tutorials/java-to-spark.md"
 
 
-def test_examples_do_what_is_shown(tmp_path: Path, spark_environment: dict[str, str]) -> None:
+def run(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    """Run a page in a process of its own, as its session stays there."""
+    work, at_work = workplace(tmp_path)
+    settings = {"spark.master": "local[2]", **session_options(tmp_path)}
+    lines = [f"{name} {value}\n" for name, value in settings.items()]
+    (tmp_path / "spark-defaults.conf").write_text("".join(lines))
     done = subprocess.run(
-        [sys.executable, TESTS / "support" / "documents.py", DOCUMENT, "python spark"],
-        cwd=tmp_path,
-        env={**os.environ, **spark_environment},
+        [sys.executable, TESTS / "support" / "documents.py", page],
+        cwd=work,
+        env={**os.environ, **environment, **at_work, "SPARK_CONF_DIR": str(tmp_path)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    ran = json.loads(done.stdout.splitlines()[-1])
-    for line, shown, printed in ran:
-        assert not shown or alike(masked(shown), masked(printed)), f"line {line}:\n{printed}"
-    assert len(ran) > 4
+    assert int(done.stdout.splitlines()[-1]) >= LEAST
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in SPARK_PAGES if page != JAVA_PAGE], ids=lambda page: page.name
+)
+def test_examples_do_what_is_shown(
+    page: Path, tmp_path: Path, spark_environment: dict[str, str]
+) -> None:
+    run(page, tmp_path, spark_environment)
+
+
+@pytest.mark.interop
+def test_a_java_message_is_found_everywhere(
+    tmp_path: Path, spark_environment: dict[str, str]
+) -> None:
+    build(FOUR)  # with Maven, which fetches the client
+    run(JAVA_PAGE, tmp_path, spark_environment)

@@ -1,7 +1,9 @@
 """Fenced blocks of a document: found, run, and compared with what is shown.
 
-``python`` blocks of a document share their names; a ``text`` block behind one is what it prints,
-where ``...`` stands for lines left out.
+``python`` blocks share their names; a ``text`` block behind one is what it prints.  A block with a
+file's name behind its language is saved under that name.  In ``console`` blocks each ``$`` line is
+run by a shell and the lines after it are what it prints; ``...`` stands for lines left out.  A line
+that ends in ``&`` starts a server, on a free port, and ``kill %1`` stops it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,11 @@ import contextlib
 import io
 import itertools
 import json
+import os
 import re
+import shlex
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +25,15 @@ from typing import NamedTuple
 VOLATILE = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:.]+Z|/\S+/store|[\d.,]+ (B|KiB|MiB|GiB|s|ms|us)\b|[\d,]+/s"
 )
+DEMO = "rmqstore demo build/demo-store -n 5000"  # what make demo ends in, on fewer messages
+FIGURES = re.compile(r"\S*\d\S*|\b(B|KiB|MiB|GiB|s|ms|us)\b")  # of the demo, where each differs
+PROJECT = Path(__file__).parents[2]
+SPARK_PAGES = [
+    PROJECT / "docs" / name
+    for name in ("spark.md", "tutorials/java-to-spark.md", "tutorials/nightly.md")
+]
+TIMEOUT = 240  # seconds, of a command
+SHOWN_ADDRESS = "localhost:9876"  # of a server, in pages
 
 
 class Block(NamedTuple):
@@ -42,6 +57,19 @@ def blocks(document: Path) -> list[Block]:
             lines.append(line)
     assert not start, f"line {start}: the block does not end"
     return found
+
+
+def file_name(block: Block) -> str:
+    """The name under which a block is saved, or nothing."""
+    name = block.language.partition(" ")[2]
+    return name if "." in name else ""
+
+
+def commands(block: Block) -> list[tuple[str, str]]:
+    """Return each command of a ``console`` block with what it is shown to print."""
+    parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+    assert not parts[0].strip(), f"line {block.line}: no $ before the first line"
+    return [(part.partition("\n")[0], part.partition("\n")[2]) for part in parts[1:]]
 
 
 def masked(text: str, pattern: re.Pattern[str] = VOLATILE) -> list[str]:
@@ -68,20 +96,100 @@ def run_python(document: Path, block: Block, names: dict[str, object]) -> str:
     return printed.getvalue()
 
 
-def run_all(document: Path, language: str) -> list[tuple[int, str, str]]:
-    """Run all blocks of a language in order: line, shown and printed text of each."""
-    every = [*blocks(document), Block(0, "", "")]
-    names: dict[str, object] = {"__name__": "document"}
-    return [
-        (
-            block.line,
-            after.text if after.language == "text" else "",
-            run_python(document, block, names),
+def run_shell(command: str) -> str:
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=TIMEOUT
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+class Shell:
+    """Runs commands; at the end none of its servers is left.  A context manager."""
+
+    def __init__(self) -> None:
+        self._server: subprocess.Popen[str] | None = None
+        self._address = ""
+
+    def __enter__(self) -> Shell:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._server is not None:
+            self._stop()
+
+    def run(self, command: str) -> str:
+        if command.endswith(" &"):
+            self._start(command.removesuffix(" &"))
+            return ""
+        if command == "kill %1":
+            self._stop()
+            return ""
+        return run_shell(command.replace(SHOWN_ADDRESS, self._address or SHOWN_ADDRESS))
+
+    def _start(self, command: str) -> None:
+        assert self._server is None
+        self._server = subprocess.Popen(
+            ["bash", "-c", f"exec {command} --port 0"], stdout=subprocess.PIPE, text=True
         )
-        for block, after in itertools.pairwise(every)
-        if block.language == language
-    ]
+        assert self._server.stdout is not None
+        self._address = json.loads(self._server.stdout.readline())["address"]
+
+    def _stop(self) -> None:
+        assert self._server is not None
+        self._server.send_signal(signal.SIGTERM)
+        with self._server:
+            assert self._server.wait(30) == 0
+        self._server, self._address = None, ""
+
+
+def run_page(document: Path) -> int:
+    """Run a page from top to bottom, in the working directory; return the number of examples."""
+    names: dict[str, object] = {"__name__": "example"}
+    every = [*blocks(document), Block(0, "", "")]
+    ran = 0
+    with Shell() as shell:
+        for block, follower in itertools.pairwise(every):
+            if name := file_name(block):
+                Path(name).write_text(block.text, encoding="utf-8")
+            elif block.language in ("python", "python spark"):
+                printed = run_python(document, block, names)
+                shown = follower.text if follower.language == "text" else ""
+                assert alike(masked(shown), masked(printed)), f"line {block.line}:\n{printed}"
+                ran += 1
+            elif block.language == "console":
+                for command, shown in commands(block):
+                    demo = command == "make demo"
+                    printed = shell.run(DEMO if demo else command)
+                    pattern = FIGURES if demo else VOLATILE
+                    fine = alike(masked(shown, pattern), masked(printed, pattern))
+                    assert fine, f"line {block.line}: {command}\n{printed}"
+                    ran += 1
+    return ran
+
+
+def workplace(top: Path) -> tuple[Path, dict[str, str]]:
+    """Make a directory to work in, as the top of a checkout, and return it with its environment.
+
+    ``rmqstore`` and ``python`` are on its path.
+    """
+    import rmqstore
+
+    home, work, tools = (top / name for name in ("home", "work", "bin"))
+    for one in (home, work, tools):
+        one.mkdir()
+    for name in ("interop", "tests"):
+        (work / name).symlink_to(PROJECT / name)
+    for name, arguments in (("python", ""), ("rmqstore", "-m rmqstore ")):
+        command = tools / name
+        command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments}"$@"\n')
+        command.chmod(0o755)
+    return work, {
+        "PYTHONPATH": str(Path(rmqstore.__file__).parents[1].resolve()),
+        "HOME": str(home),
+        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+    }
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_all(Path(sys.argv[1]), sys.argv[2])))
+    print(run_page(Path(sys.argv[1])))
