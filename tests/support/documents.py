@@ -97,11 +97,17 @@ def run_python(document: Path, block: Block, names: dict[str, object]) -> str:
 
 
 def run_shell(command: str) -> str:
-    done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=TIMEOUT
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    return done.stdout + done.stderr
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        ["bash", "-c", command], stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as shell:
+        try:
+            out, err = shell.communicate(timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            os.killpg(shell.pid, signal.SIGKILL)  # with the programs that it runs
+            raise
+    assert shell.returncode == 0, f"{command}\n{out}{err}"
+    return out + err
 
 
 class Shell:
@@ -137,10 +143,13 @@ class Shell:
 
     def _stop(self) -> None:
         assert self._server is not None
-        self._server.send_signal(signal.SIGTERM)
-        with self._server:
-            assert self._server.wait(30) == 0
-        self._server, self._address = None, ""
+        server, self._server, self._address = self._server, None, ""
+        with server:
+            try:
+                server.send_signal(signal.SIGTERM)
+                assert server.wait(30) == 0
+            finally:
+                server.kill()
 
 
 def run_page(document: Path) -> int:
