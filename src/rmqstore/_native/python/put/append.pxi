@@ -25,9 +25,9 @@ cdef extern from *:
     Chunk *swap_chunk "swap_pointer"(Chunk **at, Chunk *value) noexcept nogil
 
 
-# The last chunk, kept for reuse: its pages are already populated.  Without it, put_many takes 160 ns
-# a message instead of 97 in calls of 100 rows of 128 bytes, and 106 instead of 88 in calls of 4,096
-# (processor time of the caller, best of 21).
+# The last chunk, kept for reuse: its pages are already populated.  Without it, put_many takes 160
+# ns a message instead of 97 in calls of 100 rows of 128 bytes, and 106 instead of 88 in calls of
+# 4,096 (processor time of the caller, best of 21).
 cdef Chunk *spare_chunk = NULL
 
 
