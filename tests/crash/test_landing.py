@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -53,10 +54,14 @@ class Landing:
             stdout=subprocess.PIPE,
             text=True,
         ) as process:
+            late = threading.Timer(BOUND, process.kill)
+            late.daemon = True
+            late.start()
             assert process.stdout.readline() == "begins\n"
             began = time.monotonic()
             if kill is None:
                 commits = len(process.stdout.readlines())
+                late.cancel()
                 assert process.wait(BOUND) == 0
                 return (time.monotonic() - began) / commits
             commits, seconds = kill
@@ -64,6 +69,7 @@ class Landing:
                 process.stdout.readline()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(seconds)
+            late.cancel()
             process.kill()
         return seconds
 
