@@ -31,6 +31,7 @@
 #   make serve-clients all scenarios of real clients, also with accounts and TLS, and mqadmin, beside
 #                    the real servers; Java, Maven and Go
 #   make serve-nightly clients in Node and Rust; Node with npm, and cargo, which builds for minutes
+#   make lakehouse   the examples of docs/lakehouse.md, in an environment of 1.2 GB of their own
 #   make serve-faults rmqstore serve killed 50 times under load of Java clients, then handed to a real
 #                    broker and back 10 times; ARGS="--kills 200"; make serve-clients has a slice
 #   make hostile-clients attackers at rmqstore serve, one kind at a time and several, and a client
@@ -94,8 +95,8 @@ MAVEN := $(and $(JAVA),$(shell command -v mvn))
 SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
-.PHONY: demo demo-producer demo-spark demo-cluster builds docs test test-all lint asan tsan coverage \
-    wheel release-check bench instructions bench-table versus scale interop parity faults faults-proof \
+.PHONY: demo demo-producer demo-spark demo-cluster lakehouse builds docs test test-all lint asan tsan \
+    coverage wheel release-check bench instructions bench-table versus scale interop parity faults faults-proof \
     fuzz-frames spark-faults week pipeline bench-spark bench-spark-scale bench-serve serve-clients \
     serve-nightly serve-faults serve-traffic hostile-clients versus-serve venv clean FORCE
 
@@ -129,7 +130,7 @@ builds:
 # it on the path.
 define passes
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults $(V)/bin/pytest $(TWO) \
-	    -m "$(1)not needs_debug_build and not spark and not campaign and not nightly" \
+	    -m "$(1)not needs_debug_build and not spark and not campaign and not nightly and not lakehouse" \
 	    $(ARGS) $(or_none)
 	RMQSTORE_FAULTS_PATH=$(SITE)/faults $(V)/bin/pytest $(2) \
 	    -m "$(1)spark and not slow" $(or $(ARGS),tests/spark) $(or_none)
@@ -262,6 +263,9 @@ serve-clients: $(V)/test.stamp
 serve-nightly: $(V)/test.stamp
 	$(V)/bin/pytest -m nightly $(ARGS)
 
+lakehouse: $(V)-lakehouse/stamp
+	$(V)-lakehouse/bin/pytest tests/lakehouse $(ARGS)
+
 serve-faults: $(V)/test.stamp
 	PYTHONPATH=tests $(V)/bin/python -m serve.killed $(ARGS)
 
@@ -316,7 +320,7 @@ build/sources.list: FORCE
 	@mkdir -p build
 	@printf '%s\n' $(SOURCES) | cmp --quiet - $@ || printf '%s\n' $(SOURCES) > $@
 
-$(V)/made $(V)-bench/made $(V)-docs/made $(V)-package/made: scripts/make_venv.sh
+$(V)/made $(V)-bench/made $(V)-docs/made $(V)-lakehouse/made $(V)-package/made: scripts/make_venv.sh
 	scripts/make_venv.sh $(PYTHON) $(@D)
 	touch $@
 
@@ -353,6 +357,11 @@ $(V)-bench/stamp: $(V)-bench/made build/wheels/release.stamp
 
 $(V)-docs/stamp: $(V)-docs/made pyproject.toml
 	$(V)-docs/bin/python -m pip install --quiet --group pyproject.toml:docs
+	touch $@
+
+$(V)-lakehouse/stamp: $(V)-lakehouse/made build/wheels/release.stamp
+	$(call install,$(V)-lakehouse,arrow)
+	$(V)-lakehouse/bin/python -m pip install --quiet --group pyproject.toml:lakehouse
 	touch $@
 
 $(V)/lint.stamp: $(V)/test.stamp pyproject.toml

@@ -112,7 +112,7 @@ def test_the_examples_of_serve_do_what_they_say() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_block_is_run_or_known(page: Path) -> None:
     run = {"serve.md": {"python", "console"}, "known-broker-faults.md": {"python"},
-           "index.md": {"{toctree}"}}  # fmt: skip
+           "lakehouse.md": {"python"}, "index.md": {"{toctree}"}}  # fmt: skip
     made = {"python", "pycon", "{toctree}"}  # from docstrings
     known = {"text", "sh", "json"} | (made if page.parent == API else run.get(page.name, set()))
     if page in RUN_WHOLE:
