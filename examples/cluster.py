@@ -7,8 +7,8 @@ not see the store's directory. Each result is compared with the orders themselve
 
     python examples/cluster.py build/demo-cluster       # a minute or two on two idle cores
 
-It needs ``pip install "rmqstore[spark]"`` and Java 17, and listens on loopback only. Its output is
-also in ``report.txt`` of the directory; the rest of what it makes there is removed.
+It needs ``pip install ".[spark]"`` in the checkout and Java 17, and listens on loopback only. Its
+output is also in ``report.txt`` of the directory; the rest of what it makes there is removed.
 """
 
 from __future__ import annotations

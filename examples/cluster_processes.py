@@ -168,7 +168,7 @@ def program(name: str) -> str:
     """Return the path of one of Spark's programs."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise SystemExit('first: pip install "rmqstore[spark]"')
+        raise SystemExit("first, in the checkout: pip install '.[spark]'")
     return str(Path(spec.origin).parent / "bin" / name)
 
 

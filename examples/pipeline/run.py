@@ -8,7 +8,7 @@ In the end each order is looked for.
     python examples/pipeline/run.py build/pipeline
     python examples/pipeline/run.py build/pipeline --short
 
-It needs ``pip install "rmqstore[examples]"`` and Java 17.
+It needs ``pip install ".[examples]"`` in the checkout and Java 17.
 """
 
 from __future__ import annotations

@@ -103,8 +103,8 @@ def inflate_start(
                 raise EOFError(str(error)) from None
     except ImportError as error:
         raise StoreError(
-            f"the body is compressed with {_NAMES[kind]}, for which the package {error.name!r} is "
-            'missing: pip install "rmqstore[compression]"'
+            f"the body is compressed with {_NAMES[kind]}, for which a package is missing: "
+            f"pip install {str(error.name).partition('.')[0]}"
         ) from error
     except (zlib.error, RuntimeError, EOFError) as error:
         reason = f"the compressed body cannot be inflated: {error}; raw_body has it as stored"

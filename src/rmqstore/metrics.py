@@ -94,7 +94,7 @@ def collector(
     Raises
     ------
     ImportError
-        prometheus-client is not installed: ``pip install "rmqstore[metrics]"``.
+        prometheus-client is not installed: ``pip install prometheus-client``.
     """
     need_client()
     return StoreCollector(store, cluster, broker)
@@ -106,7 +106,7 @@ def need_client() -> None:
         import prometheus_client  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            'metrics need prometheus-client: pip install "rmqstore[metrics]"'
+            "metrics need prometheus-client: pip install prometheus-client"
         ) from error
 
 

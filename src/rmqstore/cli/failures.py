@@ -199,7 +199,9 @@ def _explain(error: Exception) -> tuple[str, int]:
         (errors.GroupNotFoundError, "'rmqstore groups STORE' lists them", NOT_FOUND),
         (
             errors.StoreError,
-            "or leave bodies out with --body none" if "rmqstore[compression]" in str(error) else "",
+            "or leave bodies out with --body none"
+            if isinstance(error.__cause__, ImportError)
+            else "",
             UNREADABLE,
         ),
         (OSError, "", UNREADABLE),

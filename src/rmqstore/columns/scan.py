@@ -5,6 +5,7 @@ The column names are ``common/message/MessageExt.java``'s.
 
 from __future__ import annotations
 
+import importlib
 import operator
 import warnings
 from collections.abc import Iterable, Iterator
@@ -275,7 +276,7 @@ class Scan:
     @property
     def schema(self) -> pa.Schema:
         """Types of the columns."""
-        return _pyarrow().schema(self)
+        return _needed("pyarrow").schema(self)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Iterate over the messages in batches of columns.
@@ -296,14 +297,14 @@ class Scan:
         StoreClosedError, ForkedStoreError
             The store is not open here.
         """
-        record_batch = _pyarrow().record_batch
+        record_batch = _needed("pyarrow").record_batch
         running = self._pass()
         while (batch := running.next_batch()) is not None:
             yield record_batch(batch)
 
     def to_table(self) -> pa.Table:
         """Return all messages as a ``pyarrow.Table``; errors as :meth:`to_batches`."""
-        return _pyarrow().Table.from_batches(list(self.to_batches()), schema=self.schema)
+        return _needed("pyarrow").Table.from_batches(list(self.to_batches()), schema=self.schema)
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """Return all messages as a ``pandas.DataFrame``; errors as :meth:`to_batches`.
@@ -313,16 +314,13 @@ class Scan:
         **options
             For ``pyarrow.Table.to_pandas``.
         """
-        return self.to_table().to_pandas(**options)
+        _needed("pandas")
+        frame: pd.DataFrame = self.to_table().to_pandas(**options)
+        return frame
 
     def to_polars(self) -> pl.DataFrame:
         """Return all messages as a ``polars.DataFrame``; errors as :meth:`to_batches`."""
-        try:
-            import polars
-        except ImportError as error:
-            raise ImportError("this needs polars: pip install polars") from error
-        frame = polars.from_arrow(self.to_table())
-        assert isinstance(frame, polars.DataFrame)
+        frame: pl.DataFrame = _needed("polars").from_arrow(self.to_table())
         return frame
 
     def dataset(self) -> StoreDataset:
@@ -333,7 +331,7 @@ class Scan:
         StoreDataset
             DuckDB and Polars pass the columns and the filters of a query to it.
         """
-        _pyarrow()
+        _needed("pyarrow")
         from rmqstore.columns.dataset import StoreDataset
 
         return StoreDataset(self)
@@ -439,13 +437,12 @@ def scan(
     return found
 
 
-def _pyarrow() -> Any:
-    """Return pyarrow, or raise an error with the remedy."""
+def _needed(package: str) -> Any:
+    """Import a package, or raise an error with the remedy."""
     try:
-        import pyarrow
+        return importlib.import_module(package)
     except ImportError as error:
-        raise ImportError('this needs pyarrow: pip install "rmqstore[arrow]"') from error
-    return pyarrow
+        raise ImportError(f"this needs {package}: pip install {package}") from error
 
 
 def _columns(chosen: tuple[str, ...]) -> tuple[str, ...]:

@@ -254,20 +254,20 @@ def test_a_body_needs_the_extra_and_nothing_else_does(five_store, rows, monkeypa
         for row in rows[:40]:
             message = store.at(row[3])
             if row[5] in ("LZ4", "ZSTD"):
-                with pytest.raises(rmqstore.StoreError, match=r"rmqstore\[compression\]"):
+                with pytest.raises(rmqstore.StoreError, match=r"pip install (lz4|zstandard)"):
                     _ = message.body
                 assert len(message.raw_body) > 0
             else:
                 assert sha1(message.body) == row[7]
         pa = pytest.importorskip("pyarrow")
         assert pa.table(store.scan(columns=["topic", "raw_body"])).num_rows == 1500
-        with pytest.raises(Exception, match=r"rmqstore\[compression\]"):
+        with pytest.raises(Exception, match=r"pip install (lz4|zstandard)"):
             pa.table(store.scan(columns=["body"]))
     lines = run("cat", root, "-t", "five", "--body", "none").stdout.splitlines()
     assert len(lines) == 1200
     done = run("cat", root, "-t", "five")
     assert done.exit_code == 4
-    assert 'pip install "rmqstore[compression]"' in done.stderr
+    assert "pip install lz4" in done.stderr
     assert "leave bodies out with --body none" in done.stderr
     place = next(f"{row[0]}/{row[1]}@{row[2]}" for row in rows if row[5] == "LZ4")
     key = next(row[6] for row in rows if row[5] == "LZ4")

@@ -244,9 +244,7 @@ def _read(path: Path) -> tuple[list[Account], tuple[AddressRule, ...]]:
     try:
         import yaml
     except ImportError:
-        raise ImportError(
-            f'{path}: reading it needs PyYAML: pip install "rmqstore[serve]"'
-        ) from None
+        raise ImportError(f"{path}: reading it needs PyYAML: pip install PyYAML") from None
     content = path.read_bytes()
     try:
         data = yaml.safe_load(content) or {}

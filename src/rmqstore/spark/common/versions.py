@@ -26,7 +26,7 @@ def check_pyspark() -> None:
         pyspark = import_module("pyspark")
     except ModuleNotFoundError:
         raise PySparkVersionError(
-            f"{wanted}, and there is none: pip install 'rmqstore[spark]'", name="pyspark"
+            f"{wanted}, and there is none: pip install 'pyspark>=4.2,<5'", name="pyspark"
         ) from None
     numbers = re.match(r"(\d+)\.(\d+)", str(pyspark.__version__))
     is_old = numbers is not None and (int(numbers[1]), int(numbers[2])) < _MIN_VERSION
