@@ -156,9 +156,9 @@ def serve(
 ) -> None:
     """Serve a store to RocketMQ clients, as name server and broker in one; it is made if missing.
 
-    Messages are kept for 72 hours where neither --keep nor a configuration says otherwise. SIGTERM
-    and SIGINT stop it: what is being answered is, the store is flushed and closed; a second one
-    ends it at once.
+    Messages are kept for 72 hours where neither --keep nor a configuration says otherwise. SIGTERM,
+    SIGINT and, unless ignored, SIGHUP stop it: what is being answered is, the store is flushed and
+    closed; a second one ends it at once.
     """
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key are given together")
@@ -259,7 +259,9 @@ def _print_addresses(server: RunningServer, store: str) -> None:
 
 
 def _stop_on_signals() -> Callable[[], None]:
-    """Return a function that waits for SIGTERM or SIGINT; the second ends the process.
+    """Return a function that waits for a signal to stop; the second ends the process.
+
+    A terminal that is closed sends SIGHUP; ``nohup`` has it ignored.
 
     The wait reads the interpreter's wakeup byte: a signal just before it would not interrupt a
     wait for a lock.
@@ -274,8 +276,9 @@ def _stop_on_signals() -> Callable[[], None]:
             os._exit(_FORCED)
         handled.append(number)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, stop)
 
     def wait() -> None:
         while not handled:

@@ -21,7 +21,7 @@ from support.serve_command import LIMIT
 pytestmark = pytest.mark.pure
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_serves_until_it_is_told_to_stop(serve, tmp_path, number):
     served = serve(tmp_path / "store", "--port", 0)
     line = served.first_line()
