@@ -59,7 +59,8 @@ def size_notes(
     if found["index_size_taken"] and found["index_files_rebuilt"]:
         notes.append(
             f"no index file shows its sizes: made with {in_force.max_hash_slot_num} slots "
-            f"(max_hash_slot_num) and {in_force.max_index_num} entries (max_index_num)"
+            f"(max_hash_slot_num) and {in_force.max_index_num} entries (max_index_num); a "
+            "broker with others does not load them"
         )
     return notes
 
