@@ -157,8 +157,8 @@ def serve(
     """Serve a store to RocketMQ clients, as name server and broker in one; it is made if missing.
 
     Messages are kept for 72 hours where neither --keep nor a configuration says otherwise. SIGTERM,
-    SIGINT and, unless ignored, SIGHUP stop it: what is being answered is, the store is flushed and
-    closed; a second one ends it at once.
+    SIGINT or, unless ignored, SIGHUP stops it: requests in progress are answered, then the store is
+    flushed and closed. A second SIGTERM or SIGINT ends it at once.
     """
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key are given together")
@@ -272,7 +272,7 @@ def _stop_on_signals() -> Callable[[], None]:
     handled: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if handled:
+        if handled and number != signal.SIGHUP:  # a closed terminal sends SIGHUP twice
             os._exit(_FORCED)
         handled.append(number)
 

@@ -41,6 +41,17 @@ def test_it_serves_until_it_is_told_to_stop(serve, tmp_path, number):
         assert store.recovery.clean
 
 
+def test_a_closed_terminal_sends_its_signal_twice(serve, tmp_path):
+    served = serve(tmp_path / "store", "--port", 0)
+    served.first_line()
+    for _ in range(20):  # from the shell and from the kernel, while the store is being closed
+        served.process.send_signal(signal.SIGHUP)
+        time.sleep(0.001)
+    _, _, logged = served.end()
+    assert logged[-1]["message"] == "stopped; the store is flushed and closed"
+    assert not (tmp_path / "store" / "abort").exists()
+
+
 def test_options_reach_the_server(serve, tmp_path):
     conf = tmp_path / "broker.conf"
     conf.write_text(
