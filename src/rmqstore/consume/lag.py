@@ -168,13 +168,15 @@ def _behind(core: Core, topic: str, queue_id: int, first: int, stop: int) -> tim
     return timedelta(milliseconds=max(0, end - begin) if begin >= 0 else 0)
 
 
-def time_of_one(core: Core, topic: str, queue_id: int, offsets: Sequence[int]) -> int:
+def time_of_one(
+    core: Core, topic: str, queue_id: int, offsets: Sequence[int], *, warn: bool = True
+) -> int:
     """Return the store time of the first message neither lost nor damaged; -1 without one."""
     for at in offsets[:_DAMAGED]:
         try:
             millis = core.store_time(topic, queue_id, at)
         except StoreCorruptError as error:
-            if at == offsets[0]:
+            if warn and at == offsets[0]:
                 log_warning(
                     "lag of %s, queue %d, as of the next good one: %s", topic, queue_id, error
                 )

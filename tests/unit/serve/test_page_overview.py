@@ -205,13 +205,14 @@ def test_times_of_some_queues_are_read(server: Server, monkeypatch: pytest.Monke
     read: list[tuple[int, int]] = []
     time_of_one = groups.time_of_one
 
-    def counted(core: Any, topic: str, queue_id: int, offsets: range) -> int:
+    def counted(core: Any, topic: str, queue_id: int, offsets: range, *, warn: bool) -> int:
         read.append((queue_id, offsets[0]))
-        return time_of_one(core, topic, queue_id, offsets)
+        return time_of_one(core, topic, queue_id, offsets, warn=warn)
 
     monkeypatch.setattr(groups, "time_of_one", counted)
     rows = overview(server)["groups"]
     assert [(one["group"], one["messages"]) for one in rows] == [("a", 10), ("b", 10)]
+    assert [one["late"] is None for one in rows] == [False, True]
     assert read == [(1, 0), (1, 3), (2, 0), (2, 2), (3, 0), (3, 1)]
 
 

@@ -140,7 +140,7 @@ def test_the_plots(server: Server, browse: Callable[..., Page]) -> None:
     put, read, behind = page.run(tops)
     assert put == behind == 4  # the highest point is at the top
     assert read > 60
-    assert page.run(ITEMS.format("#plots figcaption"))[1].endswith("behind 500, at most 500")
+    assert page.run(ITEMS.format("#plots figcaption"))[1].endswith("behind 500, peak 500")
     assert page.run("document.querySelectorAll('[style]').length") == 0
 
 

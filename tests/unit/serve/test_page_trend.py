@@ -80,7 +80,7 @@ def test_a_lag_that_takes_long_is_counted_seldom(
     assert counted == [1, 1]
 
 
-def test_a_lag_that_cannot_be_counted_is_no_point(
+def test_a_lag_that_cannot_be_counted_leaves_the_rates(
     server: Server, trend: Trend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take(server, trend)
@@ -91,7 +91,8 @@ def test_a_lag_that_cannot_be_counted_is_no_point(
     monkeypatch.setattr(trend_module, "total_lag", fail)
     trend._rest_until = 0.0
     take(server, trend)
-    assert len(trend.points) == 1
+    assert [point[3] for point in trend.points] == [0, None]
+    assert trend._rest_until > 0.0
 
 
 def test_points_are_in_the_overview(monkeypatch: pytest.MonkeyPatch) -> None:

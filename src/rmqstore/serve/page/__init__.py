@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["resources"]
 
-_REST = 9  # figures are made for a tenth of the time at most
+_REST = 9  # figures are made for a tenth of the time, or every 30 s where they take longer
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),

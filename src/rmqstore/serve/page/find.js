@@ -37,7 +37,7 @@ async function showBody(button, at) {
 function findNote(found) {
   const count = found.messages.length;
   const texts = [count === 0 ? "No message has that key or id."
-    : found.more ? `The newest ${count}; there are more.`
+    : found.more ? `${found.topics_left_out ? "" : "The newest "}${count} messages; there are more.`
       : count === 1 ? "1 message." : `${count} messages.`];
   if (found.topics_left_out) {
     texts.push(`${number.format(found.topics_left_out)} topics were not searched: name one.`);
@@ -57,7 +57,7 @@ async function find(text, topic) {
     byId("found").replaceChildren(...found.messages.map(foundItem));
     say("find_note", findNote(found));
   } catch (error) {
-    if (mine === asked) say("find_note", "The server has not answered; try again.");
+    if (mine === asked) say("find_note", "The search failed; try again.");
   }
 }
 

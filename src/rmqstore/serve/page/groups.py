@@ -28,6 +28,7 @@ Behind = dict[tuple[str, str], list[QueueBounds]]
 _HOUR = 3_600_000  # ms
 _WARNING = 24 * _HOUR  # before a deletion, or a quarter of the retention if that is less
 _TIMED = 1000  # queues whose times are read
+_LOST = 8  # records of a queue that may be lost or damaged before no time is known
 
 
 def queues_behind(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) -> Behind:
@@ -68,7 +69,8 @@ def group_figures(
 ) -> tuple[list[dict[str, Any]], int]:
     """Return the progress of groups by topic, largest lag first, and the number left out.
 
-    ``messages`` of a broadcast group is ``None``. ``expires`` is the time in ms until retention may
+    ``messages`` of a broadcast group is ``None``, and so is ``late``, the delay in ms, if no time
+    was read. ``expires`` is the time in ms until retention may
     delete the first message not consumed, ``None`` if that is far or never.
     """
     behind = queues_behind(store, online, most)
@@ -83,12 +85,13 @@ def group_figures(
             if (topic, name) not in behind and not is_idle_retry(topic, name, existing)
         )
     found.sort(key=lambda one: (-(one[2] or 0), *one[:2]))
+    _, removable, _ = store.core.removable_files()
     shown = []
     left = _TIMED
     for group, topic, messages in found[:rows]:
         queues = sorted(behind.get((topic, group), ()), key=lambda one: one.start - one.stop)[:left]
         left -= len(queues)
-        late, expires = _times(store, topic, queues)
+        late, expires = _times(store, topic, queues, removable)
         consumers = online[group].consumers if group in online else 0
         shown.append(
             {"group": group, "topic": topic, "messages": messages, "late": late,
@@ -102,22 +105,23 @@ def _messages(queues: Sequence[QueueBounds]) -> int:
 
 
 def _times(
-    store: MessageStore, topic: str, queues: Sequence[QueueBounds]
-) -> tuple[int, int | None]:
-    """Return how many ms a group is behind at most, and until retention may delete a message."""
+    store: MessageStore, topic: str, queues: Sequence[QueueBounds], removable: int
+) -> tuple[int | None, int | None]:
+    """Return the delay in ms, and the time until retention may delete a message, where known."""
     core, reserved = store.core, store.config.file_reserved_time
-    _, removable, _ = core.removable_files()
-    late, earliest = 0, None
+    late: int | None = None
+    earliest: int | None = None
     for queue_id, start, stop in queues:
         try:
-            first = time_of_one(core, topic, queue_id, range(start, stop))
-            last = time_of_one(core, topic, queue_id, range(stop - 1, start - 1, -1))
+            first = time_of_one(core, topic, queue_id, range(start, stop)[:_LOST], warn=False)
+            newest = range(stop - 1, start - 1, -1)
+            last = time_of_one(core, topic, queue_id, newest[:_LOST], warn=False)
             unit = memoryview(core.units(topic, queue_id, start, start + 1))
         except (StoreError, OSError):  # removed meanwhile, or damaged
             continue
         if first < 0:
             continue
-        late = max(late, last - first)
+        late = max(late or 0, last - first)
         if UNIT.unpack(unit)[0] < removable:
             earliest = first if earliest is None else min(earliest, first)
     if reserved is None or earliest is None:

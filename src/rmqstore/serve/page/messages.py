@@ -46,7 +46,7 @@ def topic_figures(store: MessageStore, name: str) -> dict[str, Any] | None:
     def push(at: int, offset: int) -> None:
         try:
             message = queues[at][offset]
-        except (LookupError, StoreError):  # before the first, removed, or damaged
+        except (LookupError, StoreError, OSError):  # before the first, removed, or damaged
             return
         heapq.heappush(heap, (-message.physical_offset, at, offset, message))
 

@@ -76,7 +76,7 @@ function rows(body, wanted, cells) {
 function few(kind, wanted) {
   const more = byId(`${kind}_more`);
   more.hidden = wanted.length <= FEW;
-  say(more.id, all[kind] ? "fewer" : `all ${number.format(wanted.length)}`);
+  say(more.id, all[kind] ? "show fewer" : `show all ${number.format(wanted.length)}`);
   if (all[kind]) return wanted;
   return wanted.filter((one, at) => at < FEW || (kind === "topics" && one.name === chosen));
 }
@@ -112,7 +112,7 @@ function groupRow(row, group) {
   cell(row, 2, number.format(group.consumers), "n");
   const behind = group.messages === null ? "-" : number.format(group.messages); // by broadcast
   cell(row, 3, behind, group.messages ? "n late" : "n");
-  cell(row, 4, group.messages ? span(group.late) : "", "n");
+  cell(row, 4, group.messages && group.late !== null ? span(group.late) : "", "n");
 }
 
 function withRates(now) {
@@ -165,7 +165,7 @@ function showExpiring(groups) {
     `Group ${one.group} has not consumed messages of ${one.topic} that retention may delete ${
       one.expires > 0 ? `in ${span(one.expires)}` : "now"}.`);
   if (found.length > texts.length) {
-    texts.push(`So have ${number.format(found.length - texts.length)} more.`);
+    texts.push(`${number.format(found.length - texts.length)} more groups are about to lose messages.`);
   }
   const list = byId("expiring");
   list.hidden = texts.length === 0;
@@ -189,7 +189,7 @@ function showOverview(now) {
   say("disk_ratio", now.disk_ratio < 0 ? "-" : `${Math.round(now.disk_ratio * 100)} %`);
   say("running", span(Math.max(0, now.now - now.started)));
   say("version", `rmqstore ${now.version}`);
-  trouble(now.failed ? `The store takes no messages any more: ${now.failed}` : "");
+  trouble(now.failed ? `The store no longer accepts messages: ${now.failed}` : "");
   showHeld(now);
   showExpiring(now.groups);
   showTrend(now.trend);
@@ -293,7 +293,7 @@ async function refreshTopic() {
     const topic = await ask(`/api/topic?name=${encoded(name)}`);
     if (name === chosen) showTopic(topic);
   } catch (error) {
-    if (name === chosen) byId("topic").hidden = true; // it is gone, or the server is
+    if (name === chosen && error.message === "404") byId("topic").hidden = true;
   }
 }
 
@@ -308,7 +308,7 @@ async function refresh() {
       }
       await refreshTopic();
     } catch (error) {
-      say("state", "no answer from the server; it will be asked again");
+      say("state", "no answer from the server; retrying");
     }
   }
   setTimeout(refresh, EVERY);

@@ -1,5 +1,5 @@
 // Plots of the last minutes, drawn as SVG from the points that the server keeps.
-// The functions of page.js are there once one is shown.
+// Uses functions of page.js, which is loaded before the first plot.
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -8,7 +8,7 @@ const HEIGHT = 72;
 // Each plot: its name, and its lines as name, place in a point, and class.
 const PLOTS = [
   ["Messages a second", [["put", 1, ""], ["read", 2, "second"]]],
-  ["Messages that groups are behind", [["behind", 3, "late"]]],
+  ["Consumer lag, messages", [["behind", 3, "late"]]],
 ];
 const LEAST = 60; // seconds that a plot spans
 
@@ -50,7 +50,7 @@ function showTrend(points) {
       const now = known.length ? known[known.length - 1][place] : 0;
       const top = Math.max(0, ...known.map((one) => one[place]));
       const dashed = lines.length > 1 && number ? ", dashed" : "";
-      says.push(`${what} ${rate.format(now)}, at most ${rate.format(top)}${dashed}`);
+      says.push(`${what} ${rate.format(now)}, peak ${rate.format(top)}${dashed}`);
       const said = caption.children[number + 1];
       if (said.textContent !== says[number]) said.textContent = says[number];
     });

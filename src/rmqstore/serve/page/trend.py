@@ -29,7 +29,7 @@ class Trend:
         self._sources = sources
         self._aside = aside
         self._totals = self._read()
-        self._lag: int | None = None  # if it cannot be counted
+        self._lag: int | None = None  # None: not counted
         self._rest_until = 0.0
         self._taking: asyncio.Task[None] | None = None
         sources.work.every(_EVERY, self._begin, "sampling the page's figures")
@@ -47,13 +47,15 @@ class Trend:
         """Take a point."""
         loop = self._sources.work.loop
         began = loop.time()
-        try:
-            if began >= self._rest_until:
+        if began >= self._rest_until:
+            try:
                 self._lag = await self._count()
-                self._rest_until = loop.time() + _REST * (loop.time() - began)
+            except (StoreError, OSError):
+                self._lag = None
+            self._rest_until = loop.time() + _REST * (loop.time() - began)
+        try:
             before, totals = self._totals, self._read()
-        except (StoreError, OSError):
-            self._lag = None
+        except StoreError:
             return
         self._totals = totals
         seconds = max(0.001, totals[0] - before[0])
