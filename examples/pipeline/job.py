@@ -199,9 +199,9 @@ def backfill(spark: SparkSession, places: Places, since: datetime, until: dateti
     For minutes that the stream has given out, and that retention has left whole.
     """
     with rmqstore.open(places.orders) as store:
-        first = next(iter(store.scan("orders"))).store_timestamp
-    if first > since.timestamp() * 1000:
-        raise ValueError(f"retention removed orders since {since}: the oldest is of {first}")
+        oldest = next(iter(store.scan("orders")), None)
+    if oldest is None or oldest.store_timestamp > since.timestamp() * 1000:
+        raise ValueError(f"the store no longer has all orders since {since:%Y-%m-%dT%H:%MZ}")
     orders = (
         spark.read.format("rmqstore")
         .option("topics", "orders")
@@ -275,7 +275,8 @@ def stream(spark: SparkSession, places: Places, *, fail_on_data_loss: bool) -> i
     )
     try:
         while not stopping.is_set():
-            spark.streams.awaitAnyTermination(1)
+            if spark.streams.awaitAnyTermination(1):
+                return 1
     except StreamingQueryException as error:
         print(error, file=sys.stderr)
         return 1
@@ -285,15 +286,25 @@ def stream(spark: SparkSession, places: Places, *, fail_on_data_loss: bool) -> i
     return 0
 
 
+def whole_minute(text: str) -> datetime:
+    """Parse the start of a minute, in UTC unless it has an offset."""
+    at = datetime.fromisoformat(text)
+    if at.second or at.microsecond:
+        raise ValueError(text)
+    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+
+
 def main() -> int:
     """Run a command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=("stream", "backfill"))
     parser.add_argument("directory", type=Path)
     parser.add_argument("--accept-loss", action="store_true", help="failOnDataLoss=false")
-    parser.add_argument("--since", type=datetime.fromisoformat, help="first minute, in UTC")
-    parser.add_argument("--until", type=datetime.fromisoformat, help="minute after the last one")
+    parser.add_argument("--since", type=whole_minute, help="first minute")
+    parser.add_argument("--until", type=whole_minute, help="minute after the last one")
     given = parser.parse_args()
+    if given.command == "backfill" and None in (given.since, given.until):
+        parser.error("backfill needs --since and --until")
     places = Places(given.directory.absolute())
     spark = (
         SparkSession.builder.appName("orders")
@@ -303,8 +314,7 @@ def main() -> int:
     try:
         if given.command == "stream":
             return stream(spark, places, fail_on_data_loss=not given.accept_loss)
-        since, until = (each.replace(tzinfo=UTC) for each in (given.since, given.until))
-        backfill(spark, places, since, until)
+        backfill(spark, places, given.since, given.until)
         return 0
     finally:
         spark.stop()

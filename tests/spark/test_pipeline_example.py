@@ -94,5 +94,5 @@ def test_each_order_is_found_once(
     assert example.report.print_report(places, put, lost, again)
     assert not example.report.print_report(places, put, lost - {max(lost)}, again)
     assert not example.report.print_report(places, put, lost, range(0))
-    with pytest.raises(ValueError, match="retention removed orders"):
+    with pytest.raises(ValueError, match="no longer has all orders"):
         job.backfill(spark, places, example.run.time_of(0), until)
