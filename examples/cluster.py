@@ -167,7 +167,9 @@ class Demo:
 
     def blind(self) -> None:
         """Run a query and a job with a worker that sees an empty directory for the shared one."""
-        space = ["unshare", "--mount", "--uts", *["--map-root-user"][: os.geteuid() != 0]]
+        space = ["unshare", "--mount", "--uts"]
+        if os.geteuid() != 0:
+            space.append("--map-root-user")
         hide = f'hostname {BLIND_HOST} && mount -t tmpfs none "$0" && exec "$@"'
         allowed = subprocess.run([*space, "true"], capture_output=True, text=True, check=False)
         if allowed.returncode != 0:

@@ -118,12 +118,18 @@ class Cluster:
     def kill_executor(self, worker: Process) -> None:
         """Kill a worker's executor, and nothing else."""
         running = _processes(worker.pid).items()
-        for pid in (pid for pid, line in running if "CoarseGrainedExecutorBackend" in line):
+        executors = [pid for pid, line in running if "CoarseGrainedExecutorBackend" in line]
+        if not executors:
+            raise SystemExit("the worker has no executor to kill")
+        for pid in executors:
             os.kill(pid, signal.SIGKILL)
 
     def end(self, child: Process) -> None:
         """Kill a process and all that it has started."""
+        give_up = time.monotonic() + 20
         while alive := _processes(child.pid):
+            if time.monotonic() > give_up:
+                raise SystemExit(f"processes {sorted(alive)} do not end")
             for pid in alive:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
