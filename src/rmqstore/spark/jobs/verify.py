@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,13 +126,16 @@ def _index_files(root: str) -> list[str]:
 
 
 def _with_index_sizes(config: StoreConfig, root: str, files: tuple[str, ...]) -> StoreConfig:
-    """Set the store's index sizes, unless a file's length shows them: four entries a slot."""
-    with contextlib.suppress(StoreError, OSError):  # the tasks report an unreadable file
-        try:
-            for file in files[:1]:
-                IndexFileReader(file, config)
-        except IncompatibleStoreError:
+    """Return the configuration, with the index sizes inferred if the first file needs them."""
+    if not files:
+        return config
+    try:
+        IndexFileReader(files[0], config).close()
+    except IncompatibleStoreError:  # not four entries a slot
+        with suppress(StoreError, OSError):  # reported by the tasks
             return settings_of(config, root)
+    except (StoreError, OSError):  # reported by that file's task
+        pass
     return config
 
 
