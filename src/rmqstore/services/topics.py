@@ -96,6 +96,7 @@ class TopicCatalog:
         A put to a known topic does not check its name, so a topic that no client may name gets no
         queues to write.
         """
+        self._exceeded.discard(name)
         if entry is not None and not self._core.closed and paths.is_stored_topic_name(name):
             writable = entry.write_queue_nums if paths.is_topic_name(name) else 0
             self._core.set_topic(name, writable)
@@ -126,7 +127,7 @@ class TopicCatalog:
         if queue_id >= queue_nums:
             self._exceeded.add(topic)
             log_warning(
-                "%s: topic %r gets queue %s beyond its %s: RocketMQ's clients do not read it",
+                "%s: topic %r: queue %s created beyond its %s; RocketMQ's clients do not read it",
                 self._core.path,
                 topic,
                 queue_id,

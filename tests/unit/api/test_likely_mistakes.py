@@ -38,7 +38,7 @@ def test_a_put_makes_the_queue_and_logs_it_once(
     (record,) = caplog.records
     assert (record.name, record.levelno) == ("rmqstore", logging.WARNING)
     assert record.getMessage() == (
-        f"{store.path}: topic 'orders' gets queue 99 beyond its 4: "
+        f"{store.path}: topic 'orders': queue 99 created beyond its 4; "
         "RocketMQ's clients do not read it"
     )
     assert [message.body for message in store["orders"][99]] == [b"x", b"y"]
