@@ -50,8 +50,8 @@ def missing() -> str:
     return ""
 
 
-if missing():
-    raise SystemExit(f"rmqstore needs {missing()}")
+if lacking := missing():
+    raise SystemExit(f"rmqstore needs {lacking}")
 mode = os.environ.get("RMQSTORE_BUILD") or "release"
 if mode not in MODES:
     raise SystemExit(f"RMQSTORE_BUILD is {mode!r}; it may be one of {', '.join(MODES)}")

@@ -28,7 +28,7 @@ INTERNAL = {"core"}  # of a store: for the project's own modules
 WIDTH = 100
 INDEX_HEAD = """# API
 
-Made from the docstrings by `scripts/make_api_page.py`; edit these.
+Generated from the docstrings by `scripts/make_api_page.py`; edit the docstrings, not these pages.
 
 Points in time are integers in milliseconds since the epoch; where an argument takes one, an aware
 `datetime` and an ISO-8601 string with a zone are taken too. Timeouts are seconds, sizes and

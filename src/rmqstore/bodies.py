@@ -104,7 +104,7 @@ def inflate_start(
     except ImportError as error:
         raise StoreError(
             f"the body is compressed with {_NAMES[kind]}, for which a package is missing: "
-            f"pip install {str(error.name).partition('.')[0]}"
+            f"pip install {(error.name or _NAMES[kind]).partition('.')[0]}"
         ) from error
     except (zlib.error, RuntimeError, EOFError) as error:
         reason = f"the compressed body cannot be inflated: {error}; raw_body has it as stored"

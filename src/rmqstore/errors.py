@@ -146,7 +146,7 @@ class FilterError(StoreError, ValueError):
     Parameters
     ----------
     message : str
-        The text that was found, and the expectation.
+        What was found and what was expected.
     position : int
         Character in the expression, from 0.
     """

@@ -71,7 +71,7 @@ def open(
     Returns
     -------
     MessageStore
-        Close it, best by ``with``; ``recovery`` has the findings and repairs.
+        Close it, best by ``with``; ``recovery`` reports what was found and repaired.
 
     Raises
     ------
@@ -89,9 +89,9 @@ def open(
     OSError
         A system call fails.
     TypeError, ValueError
-        An argument has a wrong type or value; the message names it and its limits. The
-        configuration names the log of a store in another directory, or a log directory that
-        holds something else of the store.
+        An argument has a wrong type or value; the message names it and the accepted
+        values. The configuration names the log of a store in another directory, or a log
+        directory that holds something else of the store.
 
     Notes
     -----

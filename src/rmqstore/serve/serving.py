@@ -120,10 +120,9 @@ def serve(
         (``filename`` is the address); or the store cannot be written (``filename`` is the
         path).
     ImportError
-        ``acl`` needs PyYAML, ``metrics_port`` prometheus-client: the extras ``serve`` and
-        ``metrics``.
+        ``acl`` needs PyYAML, ``metrics_port`` prometheus-client.
     TypeError, ValueError
-        An argument has a wrong type or value; the message names it and its limits.
+        An argument has a wrong type or value; the message names it and the accepted values.
 
     Notes
     -----

@@ -62,8 +62,8 @@ cdef class Engine:
         body : bytes-like
             Any C-contiguous buffer; deflated from ``StoreConfig.compress_above`` bytes on.
         queue_id : int, optional
-            Queue of the topic; 0 or more. A queue beyond the topic's number is created, and logged:
-            RocketMQ's clients do not read it until :meth:`create_topic` has raised the number.
+            Queue of the topic; 0 or more. A queue beyond the topic's count is created; the first is
+            logged. RocketMQ's clients do not read it until :meth:`create_topic` raises the count.
         queue_key : str, int or bytes, optional
             Selects the queue as ``SelectMessageQueueByHash`` does; without either, round-robin.
         tags : str, optional

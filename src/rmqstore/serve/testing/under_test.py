@@ -49,7 +49,7 @@ class RmqServer(Server):
     address : str
         ``"127.0.0.1:PORT"``: the name server's address for the program under test.
     store : MessageStore
-        Messages sent by the program are here, and messages put here reach it.
+        Messages the program sends are here; messages put here are delivered to it.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class RmqServer(Server):
         Raises
         ------
         TypeError, ValueError
-            A code or the number is invalid; the message names it and its limits.
+            A code or the number is invalid; the message names it and the accepted values.
         RuntimeError
             The server is closed.
         """
@@ -136,7 +136,7 @@ class RmqServer(Server):
         Raises
         ------
         TypeError, ValueError
-            The code or the number is invalid; the message names it and its limits.
+            The code or the number is invalid; the message names it and the accepted values.
         RuntimeError
             The server is closed.
         """
@@ -158,7 +158,7 @@ class RmqServer(Server):
         Raises
         ------
         TypeError, ValueError
-            The code or the time is invalid; the message names it and its limits.
+            The code or the time is invalid; the message names it and the accepted values.
         RuntimeError
             The server is closed.
         """
