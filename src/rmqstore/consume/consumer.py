@@ -175,7 +175,7 @@ class Consumer(Closing):
         ``for message in consumer.follow()`` waits in the calling thread, without the GIL, and
         ``async for message in consumer.follow()`` blocks neither the loop nor a thread. Both end
         when the consumer is closed. In a store opened for writing they wake as soon as a message
-        arrives; in mode ``"r"`` they look every 100 ms.
+        arrives; in mode ``"r"`` they poll every 100 ms.
 
         Returns
         -------

@@ -68,8 +68,8 @@ class Figures:
             ``putMessageEntireTimeMax`` and ``getMessageEntireTimeMax`` (ms),
             ``putMessageDistributeTime`` (calls by how long they took, the wait for the disk
             included), ``dispatchMaxBuffer`` (bytes), ``putTps``, ``getFoundTps``,
-            ``getMissTps``, ``getTotalTps``, ``getTransferedTps`` (a second, over the last 10, 60
-            and 600 seconds; fewer while the store is open for less), ``commitLogMinOffset``,
+            ``getMissTps``, ``getTotalTps``, ``getTransferedTps`` (per second, over the last 10,
+            60 and 600 seconds, or as long as the store has been open), ``commitLogMinOffset``,
             ``commitLogMaxOffset``, ``commitLogDiskRatio``, ``consumeQueueDiskRatio`` (of the
             file system, 0 to 1; -1 where unknown), ``earliestMessageTimeStamp`` (-1:
             none), ``remainHowManyDataToFlush`` (bytes), ``commitLogDirCapacity`` (bytes:
