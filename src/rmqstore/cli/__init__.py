@@ -127,8 +127,8 @@ def main(ctx: click.Context) -> None:
     """RocketMQ 4.9.3 message stores: look into them, find messages, write your own.
 
     STORE is the directory that holds "commitlog".  Where RMQSTORE_PATH names it, leave it out.
-    Verbs only read, but for put, clean, restore, serve and demo, and may be used beside a running
-    broker.
+    Verbs only read, but for put, clean --apply, restore --apply, serve and demo, and may be used
+    beside a running broker.
 
     Times are in UTC, with --local in this machine's zone: those shown and those given without one.
     """
