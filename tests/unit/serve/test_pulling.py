@@ -197,7 +197,7 @@ def test_the_commit_offset_of_a_pull_is_kept(server: Server, client: RemotingCli
     pull(client, group="committing", commitOffset=7)
     assert committed() is None
     pull(client, group="committing", commitOffset=7, sysFlag=SUBSCRIPTION | COMMIT)
-    assert committed() == 7
+    wait_until(lambda: committed() == 7)
 
 
 def hold(client: RemotingClient, millis: int = 20_000, **other: Any) -> int:
