@@ -132,7 +132,12 @@ def describe(cls: type, specs: Mapping[str, Spec]) -> None:
             for one in dataclasses.fields(cls)
             for line in _described(one.name, one.default, specs[one.name])
         ]
-        cls.__doc__ = cls.__doc__.replace("{fields}", "\n    ".join(lines))
+        cls.__doc__ = re.sub(  # Python 3.13 and newer remove the indentation of docstrings
+            r"^( *)\{fields\}",
+            lambda found: textwrap.indent("\n".join(lines), found[1]),
+            cls.__doc__,
+            flags=re.MULTILINE,
+        )
 
 
 def _described(name: str, default: object, spec: Spec) -> list[str]:
