@@ -12,10 +12,12 @@ import resource
 import signal
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
-MEMORY = 1 << 30
+# A free-threaded Python reserves as much again at its start.
+MEMORY = 1 << (31 if sysconfig.get_config_var("Py_GIL_DISABLED") else 30)
 SECONDS = 60
 
 
