@@ -39,6 +39,7 @@ cdef class ColumnBatch:
     def __len__(self):
         return self.rows
 
+    @cython.critical_section
     def __arrow_c_array__(self, requested_schema=None):
         """Hand the columns over, once, as capsules of type and array."""
         cdef ArrowArray *array

@@ -234,8 +234,9 @@ cdef class Core(OpenStore):
 
     def record_bytes(self, Message message not None):
         """Stored bytes of the message's record."""
-        data = PyBytes_FromStringAndSize(message.slice.data, message.record.size)
-        message.intact()
+        with cython.critical_section(message):
+            data = PyBytes_FromStringAndSize(message.slice.data, message.record.size)
+            message.intact()
         return data
 
     def renamed(self, Message message not None, topic, queue_id=None):

@@ -111,13 +111,14 @@ cdef int keep_sql_filter(object sql, SqlFilter made) except -1:
     cdef SqlFilter oldest
     if made.bytes > SQL_KEPT_BYTES:
         return 0
-    while SQL_FILTERS and sql_filter_bytes + made.bytes > SQL_KEPT_BYTES:
-        oldest = SQL_FILTERS.pop(next(iter(SQL_FILTERS)))
-        sql_filter_bytes -= oldest.bytes
-    oldest = SQL_FILTERS.get(sql)
-    if oldest is None:                       # not compiled by another thread meanwhile
-        SQL_FILTERS[sql] = made
-        sql_filter_bytes += made.bytes
+    with cython.critical_section(SQL_FILTERS):
+        while SQL_FILTERS and sql_filter_bytes + made.bytes > SQL_KEPT_BYTES:
+            oldest = SQL_FILTERS.pop(next(iter(SQL_FILTERS)))
+            sql_filter_bytes -= oldest.bytes
+        oldest = SQL_FILTERS.get(sql)
+        if oldest is None:                   # not compiled by another thread meanwhile
+            SQL_FILTERS[sql] = made
+            sql_filter_bytes += made.bytes
     return 0
 
 
@@ -154,11 +155,12 @@ def _message_passes(Message message not None, tags, sql):
     memset(&filter, 0, sizeof(MessageFilter))
     try:
         filter_begin(&filter, tags, sql, keep)
-        passes = not filter.active or filter_passes(
-            &filter, message.slice.data, &message.record)
+        with cython.critical_section(message):
+            passes = not filter.active or filter_passes(
+                &filter, message.slice.data, &message.record)
+            message.intact()
     finally:
         filter_free(&filter)
-    message.intact()
     return passes
 
 

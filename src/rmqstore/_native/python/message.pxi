@@ -1,4 +1,7 @@
 # Message: a held record whose fields are decoded on access.
+#
+# Threads share messages, and detach() replaces the bytes: whoever reads these is in a critical
+# section, which is nothing where there is a GIL.
 
 cdef object host_text(const char *at, bint v6):
     """ "ip:port", or "[v6]:port"."""
@@ -83,18 +86,20 @@ cdef class Message:
         slice_release(&self.pinned)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, <void *>(self.slice.data + self.record.body_at),
-                          self.record.body_length, True, flags)
-        self.exports += 1
+        with cython.critical_section(self):
+            PyBuffer_FillInfo(view, self, <void *>(self.slice.data + self.record.body_at),
+                              self.record.body_length, True, flags)
+            self.exports += 1
 
     def __releasebuffer__(self, Py_buffer *view):
         self.unpin()
 
     cdef void unpin(self) noexcept:
         """Release the bytes that a buffer has read."""
-        self.exports -= 1
-        if self.exports == 0:
-            slice_release(&self.pinned)
+        with cython.critical_section(self):
+            self.exports -= 1
+            if self.exports == 0:
+                slice_release(&self.pinned)
 
     cdef int intact(self) except -1:
         """Raise if bytes just read from a mapped record are lost: its file was truncated."""
@@ -102,6 +107,7 @@ cdef class Message:
         return 0
 
     @property
+    @cython.critical_section
     def topic(self):
         if self._topic is None:
             topic = text_of(self.slice.data + self.record.topic_at, self.record.topic_length)
@@ -154,6 +160,7 @@ cdef class Message:
         return self.record.body_crc
 
     @property
+    @cython.critical_section
     def born_host(self):
         host = host_text(self.slice.data + self.record.born_host_at,
                          self.record.sys_flag & SYS_BORN_HOST_V6 != 0)
@@ -161,6 +168,7 @@ cdef class Message:
         return host
 
     @property
+    @cython.critical_section
     def store_host(self):
         host = host_text(self.slice.data + self.record.store_host_at,
                          self.record.sys_flag & SYS_STORE_HOST_V6 != 0)
@@ -168,6 +176,7 @@ cdef class Message:
         return host
 
     @property
+    @cython.critical_section
     def msg_id(self):
         found = message_id(self.slice.data + self.record.store_host_at,
                            self.record.sys_flag & SYS_STORE_HOST_V6 != 0,
@@ -177,9 +186,11 @@ cdef class Message:
 
     @property
     def body(self):
-        cdef bytes stored = PyBytes_FromStringAndSize(
-            self.slice.data + self.record.body_at, self.record.body_length)
-        self.intact()
+        cdef bytes stored
+        with cython.critical_section(self):
+            stored = PyBytes_FromStringAndSize(
+                self.slice.data + self.record.body_at, self.record.body_length)
+            self.intact()
         if self.record.sys_flag & SYS_COMPRESSED:
             try:
                 return bodies.inflate(stored, self.record.sys_flag, self.max_body)
@@ -191,10 +202,12 @@ cdef class Message:
 
     @property
     def raw_body(self):
-        self.intact()                        # later reads through the view are not checked
+        with cython.critical_section(self):
+            self.intact()                    # later reads through the view are not checked
         return memoryview(self)
 
     @property
+    @cython.critical_section
     def properties(self):
         cdef Property entry
         cdef int64_t at = 0
@@ -228,6 +241,7 @@ cdef class Message:
     def uniq_key(self):
         return message_property(self, b"UNIQ_KEY", 8)
 
+    @cython.critical_section
     def detach(self):
         """Copy the record and release its file.
 
@@ -256,6 +270,7 @@ cdef class Message:
         self.slice.length = self.record.size
         return self
 
+    @cython.critical_section
     def __reduce__(self):
         cdef bytes stored = PyBytes_FromStringAndSize(self.slice.data, self.record.size)
         self.intact()
@@ -268,10 +283,11 @@ cdef class Message:
         if not isinstance(other, Message):
             return NotImplemented
         b = <Message>other
-        equal = self.record.size == b.record.size and memcmp(
-            self.slice.data, b.slice.data, <size_t>self.record.size) == 0
-        self.intact()
-        b.intact()
+        with cython.critical_section(self, b):
+            equal = self.record.size == b.record.size and memcmp(
+                self.slice.data, b.slice.data, <size_t>self.record.size) == 0
+            self.intact()
+            b.intact()
         return equal
 
     def __hash__(self):
@@ -282,6 +298,7 @@ cdef class Message:
                 f"{self.record.body_length} bytes, tags={self.tags!r}, keys={self.keys!r}>")
 
 
+@cython.critical_section
 cdef object message_property(Message message, const char *name, int64_t length):
     cdef Property found
     value = None

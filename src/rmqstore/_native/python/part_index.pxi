@@ -137,14 +137,17 @@ cdef class IndexFile:
 
     cdef Index *hold(self, int access) except NULL:
         """Hold the file for a call."""
-        cdef Index *index = self.index
+        cdef Index *index
+        if self.index != NULL and self.fork_generation != fork_generation:
+            raise status_error(E_FORKED, NULL, self.path)
+        if self.index != NULL and access == READ_WRITE and not self.writable:
+            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'; 'r+' writes")
+        with cython.critical_section(self):  # against close
+            index = self.index
+            if index != NULL:
+                atomic_add(&index.holds, 1)
         if index == NULL:
             raise errors.StoreClosedError(f"{self.path}: the index file is closed")
-        if self.fork_generation != fork_generation:
-            raise status_error(E_FORKED, NULL, self.path)
-        if access == READ_WRITE and not self.writable:
-            raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'; 'r+' writes")
-        atomic_add(&index.holds, 1)
         if not self.writable:
             index_load_header(index)
         return index
@@ -378,9 +381,11 @@ cdef class IndexFile:
 
     def close(self):
         """Flush if open for writing, and close; closing again does nothing."""
-        cdef Index *index = self.index
+        cdef Index *index
         cdef int64_t rc = 0
-        self.index = NULL                    # before the GIL is released: only one call closes
+        with cython.critical_section(self):  # only one call closes
+            index = self.index
+            self.index = NULL
         if index == NULL:
             return
         with nogil:

@@ -138,15 +138,20 @@ cdef class CommitLog:
             store_drop(self.store)
 
     cdef Store *opened(self, int access) except NULL:
-        if self.store == NULL or atomic_get(&self.store.state) != STATE_OPEN:
-            raise errors.StoreClosedError(f"{self.path}: the commit log is closed")
-        if access == READ_WRITE and not self.writable:
+        cdef Store *store = self.store
+        cdef bint is_open = store != NULL and atomic_get(&store.state) == STATE_OPEN
+        if is_open and access == READ_WRITE and not self.writable:
             raise errors.ReadOnlyStoreError(f"{self.path}: opened with mode 'r'; 'r+' writes")
-        if self.store.fork_generation != fork_generation:
+        if is_open and store.fork_generation != fork_generation:
             raise status_error(E_FORKED, NULL, self.path)
-        atomic_add(&self.store.in_use, 1)
+        with cython.critical_section(self):  # against close
+            is_open = is_open and atomic_get(&store.state) == STATE_OPEN
+            if is_open:
+                atomic_add(&store.in_use, 1)
+        if not is_open:
+            raise errors.StoreClosedError(f"{self.path}: the commit log is closed")
         calls_inside(1)
-        return self.store
+        return store
 
     def append(self, records):
         """Append encoded records, setting the physical offset in each.
@@ -310,7 +315,11 @@ cdef class CommitLog:
         """Flush if open for writing, and close; closing again does nothing."""
         cdef Store *store = self.store
         cdef int64_t rc = 0
-        if store == NULL or not atomic_swap_if(&store.state, STATE_OPEN, STATE_CLOSING):
+        if store == NULL:
+            return
+        with cython.critical_section(self):
+            closes = atomic_swap_if(&store.state, STATE_OPEN, STATE_CLOSING)
+        if not closes:
             return
         with nogil:
             wait_for_calls(&store.in_use)

@@ -88,16 +88,17 @@ cdef class PutResult:
 cdef PutResult result_of(Message message):
     """Result of a stored message's put."""
     cdef PutResult result = PutResult.__new__(PutResult)
-    cdef const char *host = message.slice.data + message.record.store_host_at
     result.v6 = message.record.sys_flag & SYS_STORE_HOST_V6 != 0
-    memcpy(result.host, host, HOST_V6_BYTES if result.v6 else HOST_V4_BYTES)
+    with cython.critical_section(message):
+        memcpy(result.host, message.slice.data + message.record.store_host_at,
+               HOST_V6_BYTES if result.v6 else HOST_V4_BYTES)
+        message.intact()
     result.appended.physical_offset = message.record.physical_offset
     result.appended.queue_offset = message.record.queue_offset
     result.appended.store_timestamp = message.record.store_timestamp
     result.stop = message.record.physical_offset + message.record.size
     result._queue_id = message.record.queue_id
     result._count = 1
-    message.intact()
     result.given_key = message.uniq_key
     return result
 

@@ -119,8 +119,10 @@ cdef class ScanPass:
 
     cdef int end(self) except -1:
         """Raise the error that ended the pass, once."""
-        cdef int64_t status = self.scan.status
-        self.scan.status = 0
+        cdef int64_t status
+        with cython.critical_section(self):
+            status = self.scan.status
+            self.scan.status = 0
         if status < 0:
             raise self.failure(status)
         return 0
