@@ -4,6 +4,26 @@ cdef enum:
     QUEUE_FILE_BYTES = 6000000
 
 
+cdef int64_t find_ends(Queue *queue) noexcept nogil:
+    """Find the first and last unit from the bytes."""
+    cdef int64_t used = queue_used_units(queue)
+    cdef int64_t first = 0
+    cdef Unit unit
+    if used < 0:
+        return used
+    if queue.files.count:
+        first = queue.files.slots[0].start // UNIT_BYTES
+    used = max(used, first)
+    atomic_set(&queue.files.wrote, used * UNIT_BYTES)
+    atomic_set(&queue.files.flushed, used * UNIT_BYTES)
+    atomic_set(&queue.max_offset, used)
+    first = queue_skip_blanks(queue, first, used, &unit)
+    if first < 0:
+        return first
+    atomic_set(&queue.min_offset, first)
+    return 0
+
+
 cdef class ConsumeQueue:
     """ConsumeQueue(directory, *, file_size=6000000, mode='r')\n--\n
     The files of one queue.
@@ -85,27 +105,7 @@ cdef class ConsumeQueue:
                 queue.files.file_size = rc - rc % UNIT_BYTES
         if self.writable:
             check(file_set_validate(&queue.files, LENGTHS_COMPLETED, &failure), &failure, self.path)
-        return check(self.find_ends(), NULL, self.path)
-
-    cdef int64_t find_ends(self) noexcept nogil:
-        """Find the first and last unit from the bytes."""
-        cdef Queue *queue = self.queue
-        cdef int64_t used = queue_used_units(queue)
-        cdef int64_t first = 0
-        cdef Unit unit
-        if used < 0:
-            return used
-        if queue.files.count:
-            first = queue.files.slots[0].start // UNIT_BYTES
-        used = max(used, first)
-        atomic_set(&queue.files.wrote, used * UNIT_BYTES)
-        atomic_set(&queue.files.flushed, used * UNIT_BYTES)
-        atomic_set(&queue.max_offset, used)
-        first = queue_skip_blanks(queue, first, used, &unit)
-        if first < 0:
-            return first
-        atomic_set(&queue.min_offset, first)
-        return 0
+        return check(find_ends(queue), NULL, self.path)
 
     def __dealloc__(self):
         if self.queue != NULL:
@@ -115,12 +115,16 @@ cdef class ConsumeQueue:
         lock_destroy(&self.lock)
 
     cdef Queue *opened(self) except NULL:
-        if self.queue == NULL:
-            raise errors.StoreClosedError(f"{self.path}: the consume queue is closed")
-        if self.fork_generation != fork_generation:
+        cdef Queue *queue
+        if self.queue != NULL and self.fork_generation != fork_generation:
             raise status_error(E_FORKED, NULL, self.path)
-        atomic_add(&self.in_use, 1)
-        return self.queue
+        with cython.critical_section(self):  # against close
+            queue = self.queue
+            if queue != NULL:
+                atomic_add(&self.in_use, 1)
+        if queue == NULL:
+            raise errors.StoreClosedError(f"{self.path}: the consume queue is closed")
+        return queue
 
     def put_unit(self, physical_offset, size, tags_code, queue_offset):
         """Write a unit in its position.
@@ -192,7 +196,7 @@ cdef class ConsumeQueue:
                 lock_take(&self.lock)
                 rc = file_set_list(&queue.files, NULL)
                 if rc >= 0:
-                    rc = self.find_ends()
+                    rc = find_ends(queue)
                 lock_give(&self.lock)
         low = atomic_get(&queue.min_offset)
         high = atomic_get(&queue.max_offset)
@@ -279,9 +283,11 @@ cdef class ConsumeQueue:
 
     def close(self):
         """Flush if open for writing, and close; closing again does nothing."""
-        cdef Queue *queue = self.queue
+        cdef Queue *queue
         cdef int64_t rc = 0
-        self.queue = NULL                    # before the GIL is released: only one call closes
+        with cython.critical_section(self):  # only one call closes
+            queue = self.queue
+            self.queue = NULL
         if queue == NULL:
             return
         with nogil:
