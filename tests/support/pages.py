@@ -18,7 +18,8 @@ def get(server: Server, path: str, **headers: str) -> tuple[int, dict[str, str],
         with urllib.request.urlopen(asked, timeout=60) as reply:
             return reply.status, dict(reply.headers), reply.read()
     except urllib.error.HTTPError as error:
-        return error.code, dict(error.headers), error.read()
+        with error:
+            return error.code, dict(error.headers), error.read()
 
 
 def raw(server: Server, request: bytes) -> bytes:

@@ -26,6 +26,7 @@ PLAIN = {
     *("__reduce__", "__reduce_ex__", "__reduce_cython__", "__setstate_cython__"),
     *("__lt__", "__le__", "__gt__", "__ge__", "__ne__", "__pyx_vtable__"),
     *("__setstate__", "__getstate__", "__copy__", "__deepcopy__", "__dir__", "__del__"),
+    *("__buffer__", "__release_buffer__"),  # from 3.12 on
 }
 # Calls that write, and those of no opened file: one mode, or none.
 WITHOUT_MODES = re.compile(
