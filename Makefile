@@ -17,6 +17,8 @@
 #   make asan tsan   tests under the address and undefined-behaviour, or the thread, sanitizer
 #   make docs        the pages as a site, build/docs/index.html
 #   make wheel       sdist and manylinux wheel in dist/, tried in an empty environment
+#   make pythons     the wheel's tests in other Pythons, from 3.12 on; those found on the PATH and of
+#                    pyenv, or PYTHONS="python3.12 /path/python3.14t"; ARGS="-q tests/threads"
 #   make release-check of versions, changelog, tag, and the files of make wheel
 #   make bench       pytest-benchmark; BASE=<revision> compares with that revision, fails at 10 %
 #   make instructions of the hot calls, counted by valgrind, beside the committed ones, at 3 %;
@@ -96,7 +98,7 @@ SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
 .PHONY: demo demo-producer demo-spark demo-cluster lakehouse builds docs test test-all lint asan tsan \
-    coverage wheel release-check bench instructions bench-table versus scale interop parity faults faults-proof \
+    coverage wheel pythons release-check bench instructions bench-table versus scale interop parity faults faults-proof \
     fuzz-frames spark-faults week pipeline bench-spark bench-spark-scale bench-serve serve-clients \
     serve-nightly serve-faults serve-traffic hostile-clients versus-serve venv clean FORCE
 
@@ -228,6 +230,10 @@ wheel: $(V)-package/made
 	$(V)-try/bin/python -m pip install --quiet "$$(echo $(CURDIR)/dist/*.whl)[cli]"
 	$(V)-try/bin/python scripts/try_wheel.py dist
 	$(V)-package/bin/python scripts/check_identifiers.py
+
+PYTHONS ?=
+pythons:
+	$(PYTHON) scripts/pythons.py --pythons "$(PYTHONS)" $(ARGS)
 
 release-check: wheel
 	$(V)-package/bin/twine check --strict dist/*
