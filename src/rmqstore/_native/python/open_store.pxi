@@ -13,7 +13,7 @@ cdef class OpenStore:
     # Called by the core; whoever opens a store for writing sets the first two.
     cdef public object make_topic      # (topic): a message is put to a new topic
     cdef public object remake_topic    # (topic, log offset): to one deleted before that offset
-    cdef public object note_queue      # (topic, queue id): a put creates a queue beyond the topic's count
+    cdef public object note_queue      # (topic, id): a put creates a queue beyond its count
     cdef public object begin_schedule  # (): the first delayed message is put
     cdef bint delays_begun       # there may be delayed messages: the schedule service is started
 
