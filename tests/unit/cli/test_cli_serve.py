@@ -21,6 +21,15 @@ from support.serve_command import LIMIT
 pytestmark = pytest.mark.pure
 
 
+@pytest.fixture
+def hung_up():
+    """SIGHUP as a terminal's programs have it: these tests may run under ``nohup``."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hung_up")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_serves_until_it_is_told_to_stop(serve, tmp_path, number):
     served = serve(tmp_path / "store", "--port", 0)
@@ -41,6 +50,7 @@ def test_it_serves_until_it_is_told_to_stop(serve, tmp_path, number):
         assert store.recovery.clean
 
 
+@pytest.mark.usefixtures("hung_up")
 def test_a_closed_terminal_sends_its_signal_twice(serve, tmp_path):
     served = serve(tmp_path / "store", "--port", 0)
     served.first_line()
@@ -50,6 +60,19 @@ def test_a_closed_terminal_sends_its_signal_twice(serve, tmp_path):
     _, _, logged = served.end()
     assert logged[-1]["message"] == "stopped; the store is flushed and closed"
     assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_a_server_under_nohup_outlives_its_terminal(serve, tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        served = serve(tmp_path / "store", "--port", 0)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    address = served.first_line()["address"]
+    served.process.send_signal(signal.SIGHUP)
+    with RemotingClient(address) as client:
+        assert client.ask(105, {"topic": "TBW102"}).code == 0
+    assert served.stop()[0] == 0
 
 
 def test_options_reach_the_server(serve, tmp_path):
