@@ -198,7 +198,7 @@ class StoreCollector:
             labels=("cluster", "broker", "group"),
         )
         for topic, of_queues in bounds_by_topic(store.core).items():
-            end = float(sum(stop for _, stop in of_queues))
+            end = float(sum(one.stop for one in of_queues))
             if topic.startswith("%DLQ%"):
                 dead.add_metric((self._cluster, self._broker, topic.removeprefix("%DLQ%")), end)
             elif topic.startswith("%RETRY%"):

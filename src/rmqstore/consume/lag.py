@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.base import arrays
 from rmqstore.base.layout import UNIT, UNIT_BLANK_SIZE
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rmqstore.brokerfiles.offsets import Offsets
     from rmqstore.directory.registry import TopicRegistry
 
-__all__ = ["Lag", "bounds_by_topic", "lag_of", "time_of_one", "with_uncommitted"]
+__all__ = ["Lag", "QueueBounds", "bounds_by_topic", "lag_of", "time_of_one", "with_uncommitted"]
 
 _FEW = 1024  # units that are added up faster than NumPy is imported
 _PIECE = 1 << 20  # units in memory at a time
@@ -87,12 +87,28 @@ def with_uncommitted(
     return found
 
 
-def bounds_by_topic(core: Core) -> dict[str, list[tuple[int, int]]]:
-    """Return the first and last offset of each queue that has files, in order, by topic."""
+class QueueBounds(NamedTuple):
+    """A queue with its first offset and the one after its last."""
+
+    queue_id: int
+    start: int
+    stop: int
+
+    @property
+    def messages(self) -> int:
+        """Number of offsets."""
+        return self.stop - self.start
+
+
+def bounds_by_topic(core: Core) -> dict[str, list[QueueBounds]]:
+    """Return the bounds of each queue that has files, in order, by topic."""
     queues = core.queue_files()
     places = [(topic, queue_id) for topic, ids in queues.items() for queue_id in ids]
     found = iter(core.bounds_of_each(places))
-    return {topic: [next(found) or (0, 0) for _ in ids] for topic, ids in queues.items()}
+    return {
+        topic: [QueueBounds(queue_id, *(next(found) or (0, 0))) for queue_id in ids]
+        for topic, ids in queues.items()
+    }
 
 
 def lag_of(

@@ -6,13 +6,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqstore import __version__
+from rmqstore.consume.lag import bounds_by_topic
 from rmqstore.errors import StoreError, StoreFailedError
 from rmqstore.files import paths
 from rmqstore.serve.figures.rates import TOPIC_PUT_NUMS, TOPIC_PUT_SIZE
 from rmqstore.serve.page.groups import group_figures
-from rmqstore.serve.page.sizes import QueueBounds
 
 if TYPE_CHECKING:
+    from rmqstore.consume.lag import QueueBounds
     from rmqstore.serve.figures.lag import OnlineGroup
     from rmqstore.serve.figures.rates import Rates
     from rmqstore.serve.page.sizes import RecordSizes
@@ -59,7 +60,7 @@ class Overview:
         """Return the current figures."""
         store = self._store
         stats = store.stats()
-        bounds = _queue_bounds(store)
+        bounds = bounds_by_topic(store.core)
         groups, groups_left_out = group_figures(store, online, self._most, _ROWS)
         return {
             "version": __version__,
@@ -101,7 +102,7 @@ class Overview:
                 {
                     "name": name,
                     "queues": len(queues),
-                    "messages": _messages(queues),
+                    "messages": sum(one.messages for one in queues),
                     "end": ends.get(name, 0),
                     "bytes": self._sizes.total(name, queues),
                     "growth": round(traffic.get(name, (0.0, 0.0))[1]),
@@ -109,21 +110,6 @@ class Overview:
                 }
             )
         return {"topics": rows, "topics_left_out": len(topics) - len(rows)}
-
-
-def _queue_bounds(store: MessageStore) -> dict[str, list[QueueBounds]]:
-    """Return the bounds of each queue that has files, by topic."""
-    queues = store.core.queue_files()
-    places = [(topic, queue_id) for topic, ids in queues.items() for queue_id in ids]
-    found = iter(store.core.bounds_of_each(places))
-    return {
-        topic: [QueueBounds(queue_id, *(next(found) or (0, 0))) for queue_id in ids]
-        for topic, ids in queues.items()
-    }
-
-
-def _messages(queues: Sequence[QueueBounds]) -> int:
-    return sum(one.stop - one.start for one in queues)
 
 
 def _delayed(store: MessageStore) -> list[dict[str, Any]]:
@@ -139,7 +125,9 @@ def _delayed(store: MessageStore) -> list[dict[str, Any]]:
 def _dead_letters(bounds: Mapping[str, Sequence[QueueBounds]]) -> dict[str, Any]:
     """Return the number of dead letters, and the topics with most of them."""
     counts = {
-        topic: _messages(queues) for topic, queues in bounds.items() if topic.startswith(_DEAD)
+        topic: sum(one.messages for one in queues)
+        for topic, queues in bounds.items()
+        if topic.startswith(_DEAD)
     }
     most = sorted((-count, topic) for topic, count in counts.items() if count)
     return {

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.base.layout import UNIT
-from rmqstore.consume.lag import time_of_one
+from rmqstore.consume.lag import QueueBounds, time_of_one
 from rmqstore.errors import StoreError
 from rmqstore.files import paths
 from rmqstore.serve.figures.lag import counted_offsets, is_idle_retry
-from rmqstore.serve.page.sizes import QueueBounds
 from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def queues_behind(store: MessageStore, online: Mapping[str, OnlineGroup], most: 
 def total_lag(store: MessageStore, online: Mapping[str, OnlineGroup], most: int) -> int:
     """Return the messages that all groups are behind."""
     behind = queues_behind(store, online, most)
-    return sum(_messages(queues) for queues in behind.values())
+    return sum(one.messages for queues in behind.values() for one in queues)
 
 
 def group_figures(
@@ -75,7 +74,8 @@ def group_figures(
     """
     behind = queues_behind(store, online, most)
     found: list[tuple[str, str, int | None]] = [
-        (group, topic, _messages(queues)) for (topic, group), queues in behind.items()
+        (group, topic, sum(one.messages for one in queues))
+        for (topic, group), queues in behind.items()
     ]
     existing = store.queue_ids()
     for name, one in online.items():
@@ -89,7 +89,7 @@ def group_figures(
     shown = []
     left = _TIMED
     for group, topic, messages in found[:rows]:
-        queues = sorted(behind.get((topic, group), ()), key=lambda one: one.start - one.stop)[:left]
+        queues = sorted(behind.get((topic, group), ()), key=lambda one: -one.messages)[:left]
         left -= len(queues)
         late, expires = _times(store, topic, queues, removable)
         consumers = online[group].consumers if group in online else 0
@@ -98,10 +98,6 @@ def group_figures(
              "expires": expires, "consumers": consumers}
         )  # fmt: skip
     return shown, max(0, len(found) - rows)
-
-
-def _messages(queues: Sequence[QueueBounds]) -> int:
-    return sum(one.stop - one.start for one in queues)
 
 
 def _times(

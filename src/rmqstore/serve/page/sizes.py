@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmqstore.base.layout import UNIT, UNIT_BLANK_SIZE
 from rmqstore.errors import StoreError
 
 if TYPE_CHECKING:
     from rmqstore._core import Core
+    from rmqstore.consume.lag import QueueBounds
 
-__all__ = ["QueueBounds", "RecordSizes"]
+__all__ = ["RecordSizes"]
 
 _TOPICS = 50  # sampled in one pass
 _SECONDS = 60.0  # until a topic is sampled again,
@@ -20,14 +21,6 @@ _GROWTH = 1.25  # unless its messages have become so many times more
 _QUEUES = 4  # sampled of a topic
 _PIECES = 16  # of a queue, evenly spaced
 _UNITS = 8  # read of a piece
-
-
-class QueueBounds(NamedTuple):
-    """A queue with its first offset and the one after its last."""
-
-    queue_id: int
-    start: int
-    stop: int
 
 
 class RecordSizes:
@@ -46,7 +39,7 @@ class RecordSizes:
 
     def total(self, topic: str, queues: Sequence[QueueBounds]) -> int | None:
         """Return the bytes of a topic's records, an estimate; None before its first sample."""
-        messages = sum(one.stop - one.start for one in queues)
+        messages = sum(one.messages for one in queues)
         if not messages:
             return 0
         known = self._known.get(topic)
@@ -61,7 +54,7 @@ class RecordSizes:
     def _mean(self, topic: str, queues: Sequence[QueueBounds]) -> float:
         """Return the mean size of records, by sampled ones; 0 if none can be read."""
         size = messages = 0.0
-        for queue_id, start, stop in sorted(queues, key=lambda one: one.start - one.stop)[:_QUEUES]:
+        for queue_id, start, stop in sorted(queues, key=lambda one: -one.messages)[:_QUEUES]:
             count = stop - start
             sizes: list[int] = []
             if count <= _PIECES * _UNITS:
