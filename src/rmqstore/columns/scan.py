@@ -16,7 +16,7 @@ from rmqstore.base.arguments import one_of, wrong_type, wrong_value
 from rmqstore.base.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from rmqstore.base.tables import html_table
 from rmqstore.base.times import to_millis
-from rmqstore.columns.selection import ScanExtent
+from rmqstore.columns.selection import ScanExtent, ScannedStore
 from rmqstore.config.store_config import RmqStoreWarning
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Scan:
 
     columns: tuple[str, ...]
 
-    def __init__(self, engine: _core.Engine, arguments: dict[str, Any]) -> None:
+    def __init__(self, engine: ScannedStore, arguments: dict[str, Any]) -> None:
         self._engine = engine
         # One-shot iterables become tuples.
         self._arguments = taken = dict(arguments)
@@ -356,7 +356,7 @@ def log_end(core: _core.Core) -> int:
 
 
 def scan(
-    self: Any,
+    self: ScannedStore,
     topic: str | Iterable[str] | None = None,
     queue_id: SupportsIndex | None = None,
     *,
@@ -432,7 +432,7 @@ def scan(
     arguments = {name: value for name, value in locals().items() if name != "self"}
     found = Scan(self, arguments)
     for name in found.topics:
-        if hint := self.catalog.misspelt(name):
+        if hint := self.catalog.spelling_hint(name):
             warnings.warn(f"{self.path}: no topic {name!r}; {hint}", RmqStoreWarning, stacklevel=2)
     return found
 

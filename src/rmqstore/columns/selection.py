@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ScanExtent", "ScanSelection"]
+    from rmqstore._core import Core
+
+__all__ = ["ScanExtent", "ScanSelection", "ScannedStore"]
 
 
 class ScanExtent(NamedTuple):
@@ -64,3 +66,20 @@ class ScanSelection(Protocol):
     def replace(self, **changes: Any) -> Self: ...
     def to_batches(self) -> Iterator[pa.RecordBatch]: ...
     def count(self) -> int: ...
+
+
+class TopicHints(Protocol):
+    """Names of a store's topics."""
+
+    def spelling_hint(self, topic: str) -> str: ...
+
+
+class ScannedStore(Protocol):
+    """Parts of a store that a scan needs."""
+
+    @property
+    def core(self) -> Core: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def catalog(self) -> TopicHints: ...

@@ -60,7 +60,7 @@ class TopicCatalog:
         hint = f"; {near}" if near else ""
         return TopicNotFoundError(f"{self._core.path}: no topic {name!r}{hint}")
 
-    def misspelt(self, topic: str) -> str:
+    def spelling_hint(self, topic: str) -> str:
         """Return a question naming the nearest topic, empty if ``topic`` exists or may be meant.
 
         It may be a topic deleted, of the broker itself, or the next of a numbered series. Reads no
