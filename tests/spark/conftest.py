@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.clusters import session_options
+from support.clusters import session_settings
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -50,7 +50,7 @@ def spark(
 
     directory = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2,2]").appName("rmqstore tests")
-    for name, value in session_options(directory).items():
+    for name, value in session_settings(directory).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     yield session

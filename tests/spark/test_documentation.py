@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serve.javaclients import FOUR, build
-from support.clusters import session_options
+from support.clusters import session_settings
 from support.documents import PROJECT, SPARK_PAGES, workplace
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -23,7 +23,7 @@ JAVA_PAGE = PROJECT / "docs/tutorials/java-to-spark.md"
 def run(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     """Run a page in a process of its own, as its session stays there."""
     work, at_work = workplace(tmp_path)
-    settings = {"spark.master": "local[2]", **session_options(tmp_path)}
+    settings = {"spark.master": "local[2]", **session_settings(tmp_path)}
     lines = [f"{name} {value}\n" for name, value in settings.items()]
     (tmp_path / "spark-defaults.conf").write_text("".join(lines))
     done = subprocess.run(
