@@ -55,8 +55,8 @@ def test_a_message_is_found_and_its_body_shown_on_request(
     assert "body 1" not in page.run("document.body.innerText")
     line = page.run(ITEMS.format("#found .line span"))
     message = store["orders"][1][1]
-    assert line[:2] == [
-        "orders", f"queue 1, offset 1, log offset {message.physical_offset}",
+    assert line[:3] == [
+        "orders", "queue 1, offset 1", f"log offset {message.physical_offset}",
     ]  # fmt: skip
     assert HOSTILE in line
     assert {"keys k1 all", message.uniq_key, message.msg_id} <= set(line)

@@ -5,15 +5,9 @@ let asked = 0; // searches so far: the answer to an earlier one is dropped
 
 function foundItem(message) {
   const item = make("li");
-  const line = make("div", undefined, "line");
-  line.append(
-    make("span", message.topic),
-    make("span", `queue ${message.queue_id}, offset ${message.queue_offset}, log offset ${message.at}`),
+  const line = messageLine(message, make("span", `log offset ${message.at}`),
     timeOf(message.stored, "stored"), timeOf(message.born, "born"));
-  if (message.tags) line.append(make("span", message.tags, "tag"));
-  if (message.keys) line.append(make("span", `keys ${message.keys}`));
-  line.append(make("span", `from ${message.born_host}`), make("span", bytes(message.bytes)),
-    make("span", message.id));
+  line.prepend(make("span", message.topic));
   if (message.msg_id !== message.id) line.append(make("span", message.msg_id));
   const button = make("button", "Show the body", "text");
   button.type = "button";

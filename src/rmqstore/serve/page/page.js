@@ -240,16 +240,20 @@ function addProperties(item, message) {
   item.append(more);
 }
 
-function messageItem(message) {
-  const item = make("li");
+// Place, further nodes, and the fields that are not empty.
+function messageLine(message, ...nodes) {
   const line = make("div", undefined, "line");
-  line.append(make("span", `queue ${message.queue_id}, offset ${message.queue_offset}`));
-  line.append(timeOf(message.stored));
+  line.append(make("span", `queue ${message.queue_id}, offset ${message.queue_offset}`), ...nodes);
   if (message.tags) line.append(make("span", message.tags, "tag"));
   if (message.keys) line.append(make("span", `keys ${message.keys}`));
   line.append(make("span", `from ${message.born_host}`), make("span", bytes(message.bytes)),
     make("span", message.id));
-  item.append(line, bodyOf(message));
+  return line;
+}
+
+function messageItem(message) {
+  const item = make("li");
+  item.append(messageLine(message, timeOf(message.stored)), bodyOf(message));
   addProperties(item, message);
   return item;
 }
