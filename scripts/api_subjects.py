@@ -73,7 +73,7 @@ SUBJECTS = {
     ),
     "configuration": Subject(
         "Configuration",
-        "[parity.md](../parity.md) has every setting of the real store; serve.md has those of the"
+        "[parity.md](../parity.md) has every setting of the real store; serve.md, settings of the"
         " [gateway](../serve.md#with-a-brokerconf).",
         {"rmqstore": "StoreConfig"},
     ),

@@ -69,9 +69,9 @@ class Consumers:
             A queue with messages taken but not committed is read by no other consumer or thread
             until they are committed, or the consumer is closed.
         on_removed : str, optional
-            If retention has removed unread messages: ``"skip"`` continues at the first one that
-            exists, with a warning in the log; ``"raise"`` raises ``MessagesRemovedError`` from the
-            iteration, and the next one continues there.
+            If retention has removed unread messages: ``"skip"`` continues at the first
+            remaining one, with a warning in the log; ``"raise"`` raises ``MessagesRemovedError``
+            from the iteration, and the next one continues there.
 
         Returns
         -------

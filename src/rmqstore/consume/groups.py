@@ -244,7 +244,7 @@ class Groups:
         name : str
             1 to 120 of ``[%|a-zA-Z0-9_-]``.
         retry_max : int, optional
-            Retries of a message, 0 or more; one that fails again becomes a dead letter.
+            Retries of a message, 0 or more; then it becomes a dead letter.
 
         Returns
         -------

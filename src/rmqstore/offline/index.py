@@ -83,7 +83,7 @@ class ChainError(NamedTuple):
     number : int
         Of the entry, from 1; of a slot ``-1 - slot``.
     expected, found : int
-        Entry that it must link to, and the one that it links to; 0 for none.
+        Numbers of the correct entry and of the linked one; 0: none.
     """
 
     number: int

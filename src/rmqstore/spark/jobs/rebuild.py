@@ -97,8 +97,8 @@ def rebuild(
 ) -> RebuildResult:
     """Make the consume queues and the index files of a store from its commit log.
 
-    The executors read the log and write the files, byte for byte those that opening the store for
-    writing would make. After a failure nothing is left.
+    The executors read the log and write the files, with the same bytes as opening the store for
+    writing would. After a failure nothing is left.
 
     Parameters
     ----------
