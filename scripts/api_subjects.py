@@ -73,8 +73,8 @@ SUBJECTS = {
     ),
     "configuration": Subject(
         "Configuration",
-        "[parity.md](../parity.md) has every setting of the real store; serve.md, settings of the"
-        " [gateway](../serve.md#with-a-brokerconf).",
+        "[parity.md](../parity.md) has every setting of the real store,"
+        " [serve.md](../serve.md#with-a-brokerconf) the gateway's.",
         {"rmqstore": "StoreConfig"},
     ),
     "asyncio": Subject(
