@@ -40,8 +40,8 @@ def check(store: MessageStore) -> None:
     each = [store.core.bounds(*place) for place in places(store)]
     assert store.core.bounds_of_each(places(store)) == each
     found = bounds_by_topic(store.core)
-    assert found["few"] == [(0, 3), (0, 2)]
-    assert found["many"] == [(0, 1)] * 158
+    assert found["few"] == [(0, 0, 3), (1, 0, 2)]
+    assert found["many"] == [(queue_id, 0, 1) for queue_id in range(0, 1100, 7)]
     assert "none" not in found
     assert found.keys() == store.queue_ids().keys()
 
