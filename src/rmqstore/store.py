@@ -493,7 +493,7 @@ def _settle_copy(directory: str, config: StoreConfig, log: LogPath) -> None:
         on_corruption="raise",
         verify="tail",
         timeout=0.0,
-        infer_sizes=False,
+        infer_sizes=True,
         places=[log],
         services=False,
     ):
