@@ -268,12 +268,14 @@ def test_index_files_as_long_with_other_slots(
 
 def test_a_snapshot_by_a_reader_from_before_the_first_files(tmp_path):
     """The reader has the default sizes then; the copy has those of the files."""
-    with rmqstore.open(tmp_path / "store", "a", config=CONFIG) as owner:
-        with rmqstore.open(tmp_path / "store") as reader:
-            assert not list((tmp_path / "store/index").glob("*"))
-            owner.put("Topic1", b"a key", queue_id=0, keys="k")
-            wait_until(lambda: owner.queue_bounds("Topic1", 0)[1] == 1)
-            made = reader.snapshot(tmp_path / "copy")
+    with (
+        rmqstore.open(tmp_path / "store", "a", config=CONFIG) as owner,
+        rmqstore.open(tmp_path / "store") as reader,
+    ):
+        assert not list((tmp_path / "store/index").glob("*"))
+        owner.put("Topic1", b"a key", queue_id=0, keys="k")
+        wait_until(lambda: owner.queue_bounds("Topic1", 0)[1] == 1)
+        made = reader.snapshot(tmp_path / "copy")
     with rmqstore.open(made.path) as copy:
         assert [one.body for one in copy.query("Topic1", "k")] == [b"a key"]
         assert copy.config.max_index_num == CONFIG.max_index_num
