@@ -132,7 +132,7 @@ WAYS: dict[str, Callable[[Any, Any], bool]] = {
     "len": lambda s, p: len(s[TOPIC][0]) == p.queue_offset + 1,
     "max_offset": lambda s, p: s[TOPIC][0].max_offset == p.queue_offset + 1,
     "queue_bounds": lambda s, p: s.queue_bounds(TOPIC, 0)[1] == p.queue_offset + 1,
-    "bounds by topic": lambda s, p: bounds_by_topic(s.core)[TOPIC][0][1] == p.queue_offset + 1,
+    "bounds by topic": lambda s, p: bounds_by_topic(s.core)[TOPIC][0].stop == p.queue_offset + 1,
     "units": lambda s, p: len(s[TOPIC][0].units()) == p.queue_offset + 1,
     "ext_units": lambda s, p: len(s[TOPIC][0].ext_units()) == p.queue_offset + 1,
     "offset_at": lambda s, p: s[TOPIC][0].offset_at(1 << 50) == p.queue_offset + 1,
