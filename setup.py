@@ -21,7 +21,7 @@ from setuptools import Extension, setup
 COMMON = ["-std=gnu11", "-pthread", "-fvisibility=hidden"]
 FAULTS = ["-DRMQSTORE_FAULTS=1"]
 DEBUG = [*FAULTS, "-DRMQSTORE_DEBUG=1", "-UNDEBUG", "-fno-omit-frame-pointer"]
-TRACE = ["-DCYTHON_TRACE_NOGIL=1", "-DCYTHON_USE_SYS_MONITORING=0"]
+GCOV = ["--coverage"]
 ASAN = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 TSAN = ["-fsanitize=thread"]
 
@@ -32,7 +32,7 @@ MODES = {
     "debug": (["-O0", "-g3", *DEBUG], []),
     "asan": (["-O1", "-g", *DEBUG, *ASAN], ASAN),
     "tsan": (["-O1", "-g", *DEBUG, *TSAN], TSAN),
-    "coverage": (["-O0", "-g1", *FAULTS, *TRACE], []),
+    "coverage": (["-O1", "-g1", *FAULTS, *GCOV, "-fprofile-update=atomic"], GCOV),
 }
 
 
@@ -81,8 +81,8 @@ setup(
             "src/rmqstore",
             f"src/rmqstore/_builds/{'release' if mode == 'release' else 'faults'}",
         ],
-        # The coverage plugin looks for the C beside the .pyx; all others keep the tree clean.
-        build_dir=None if mode == "coverage" else f"build/cython-{mode}",
+        build_dir=f"build/cython-{mode}",
+        emit_linenums=mode == "coverage",  # gcov then counts lines of the parts
         # cythonize compares file times only and would take another mode's C for its own.
         force=mode != "release",
         compiler_directives={
@@ -97,7 +97,6 @@ setup(
             "embedsignature": False,
             # Not before tests/threads and tests/unit pass on 3.14t; docs/development.md.
             "freethreading_compatible": False,
-            "linetrace": mode == "coverage",
             "warn.unused": True,
         },
     )
