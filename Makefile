@@ -255,7 +255,7 @@ instructions: $(V)/test.stamp
 	PYTHONPATH=bench $(V)/bin/python -m instructions $(if $(UPDATE),--update)
 
 versus: $(V)/test.stamp build/limits
-	PYTHONPATH=bench:tests $(V)/bin/python -m versus --limits build/limits $(ARGS)
+	PYTHONPATH=bench:tests $(V)/bin/python -m versus --limits build/limits --json build/versus.json $(ARGS)
 
 versus-serve: $(V)/test.stamp
 	PYTHONPATH=bench:tests $(V)/bin/python bench/versus_serve.py $(ARGS)

@@ -1,7 +1,7 @@
 """Run all workloads, or those whose name has ``--only``, and print the table.
 
     PYTHONPATH=bench:tests python -m versus [--rounds 5] [--messages 200000] [--only TEXT]
-        [--entries 2000000] [--limits build/limits] [--sustained GIB]
+        [--entries 2000000] [--limits build/limits] [--sustained GIB] [--json FILE]
 
 Each round runs every workload on both sides, one after the other; the table has medians, and
 behind the ratio of the medians the smallest and the greatest ratio of a round.  A limit is what a
@@ -12,7 +12,9 @@ flushing are the same on both sides, file sizes the default ones.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from pathlib import Path
 
 import workloads
 from versus import opening, reading, start, sustained, writing
@@ -29,6 +31,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="part of the names of the wanted workloads")
     parser.add_argument("--entries", type=int, default=2_000_000, help="of an index file")
     parser.add_argument("--limits", default="", help="the program of bench/limits")
+    parser.add_argument("--json", type=Path, help="where the figures of versus.plot go")
     parser.add_argument("--sustained", type=int, default=0, help="GiB written without a pause")
     given = parser.parse_args()
     limits = Limits(given.limits)
@@ -52,6 +55,8 @@ def main() -> int:
                 work.run(rows)
     if shown:
         print(table(shown))
+    if given.json:
+        given.json.write_text(json.dumps([row.figures() for row in shown], indent=1) + "\n")
     if given.sustained:
         print(sustained.table(given.sustained))
     return int(any(row.ratio() < row.goal for row in shown))

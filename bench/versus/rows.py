@@ -27,9 +27,15 @@ class Row:
         """Return their median over ours."""
         return median(self.theirs) / median(self.ours)
 
+    def figures(self) -> dict[str, float | str]:
+        """Return the name, and the ratio of the medians with the least and greatest of a round."""
+        each = [b.each / a.each for a, b in zip(self.ours, self.theirs, strict=True)]
+        spread = {"least": min(each), "greatest": max(each)}
+        return {"name": self.name, "ratio": self.ratio(), **spread}
+
     def cells(self) -> list[str]:
         """Return the line's cells, as text."""
-        each = [b.each / a.each for a, b in zip(self.ours, self.theirs, strict=True)]
+        figures = self.figures()
         limit = statistics.median(self.limits) if self.limits else None
         return [
             self.name,
@@ -38,7 +44,7 @@ class Row:
             f"{median(self.theirs):,.0f}",
             f"{statistics.median(one.cpu_each for one in self.theirs):,.0f}",
             f"{self.ratio():.2f}",
-            f"{min(each):.2f} to {max(each):.2f}",
+            f"{figures['least']:.2f} to {figures['greatest']:.2f}",
             f"{self.goal:g}",
             "reached" if self.ratio() >= self.goal else "MISSED",
             "" if limit is None else f"{limit:,.0f}",
