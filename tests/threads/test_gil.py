@@ -56,9 +56,9 @@ def hold():
     length = 20
     while True:
         match, text = evil_match(length)
-        began = time.monotonic()
+        began = time.thread_time()  # not the time of others on the machine
         match(text)
-        took = time.monotonic() - began
+        took = time.thread_time() - began
         if took > 0.2:
             break
         length += 1
