@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import random
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,3 +98,54 @@ def test_index_only_finds_what_the_files_cover(store: rmqstore.MessageStore) -> 
         message for message in expected(store, "T", "k")
         if any(start <= message.physical_offset < stop for start, stop in covered)
     ]  # fmt: skip
+
+
+@pytest.fixture(params=[True, False], ids=["collecting", "not collecting"])
+def collecting(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether garbage collection is enabled during the test."""
+    if not request.param:
+        gc.disable()
+    yield request.param
+    gc.enable()
+
+
+def test_lists_of_messages_are_made_without_collections(
+    store: rmqstore.MessageStore, collecting: bool
+) -> None:
+    generations = []
+    own = threading.current_thread()
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if threading.current_thread() is own:
+            generations.append(info["generation"])
+
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        found = store.query_many("T", ["absent"] * (3 * gc.get_threshold()[0]))
+    finally:
+        gc.callbacks.remove(note)
+    assert generations == []
+    assert gc.isenabled() == collecting
+    assert found == [[]] * len(found)
+
+
+def test_a_query_without_memory_leaves_collection_as_it_was(
+    store: rmqstore.MessageStore, collecting: bool
+) -> None:
+    memory = pytest.importorskip("_testcapi")
+    keys = ["k", "absent", "kk"]
+    expected = store.query_many("T", keys)
+    failed = 0
+    for allowed in range(200):
+        found = None
+        with contextlib.suppress(MemoryError):
+            memory.set_nomemory(allowed, allowed + 1)
+            try:
+                found = store.query_many("T", keys)
+            finally:
+                memory.remove_mem_hooks()
+        assert gc.isenabled() == collecting
+        assert found in (None, expected)
+        failed += found is None
+    assert failed > len(keys)

@@ -2,6 +2,11 @@
 #
 # Source: store/DefaultMessageStore.java queryMessage
 
+cdef extern from "Python.h":
+    bint PyGC_Disable()                      # whether it was enabled
+    bint PyGC_Enable()
+
+
 cdef int set_query(KeyQuery *query, object topic, object key, object max_num, object begin,
                    object end, bint index_only) except -1:
     """Fill in a query; the caller keeps the strings alive while it runs."""
@@ -118,19 +123,29 @@ cdef list messages_of_keys(
     cdef Got got
     cdef Offsets hits
     cdef Memory starts
-    cdef int64_t *start
-    cdef int64_t i = 0
     memset(&got, 0, sizeof(Got))
     memset(&hits, 0, sizeof(Offsets))
     starts = query_keys(
         engine, topic, keys, max_num, begin, end, index_only, HITS_RECORDS, &got, &hits)
-    start = <int64_t *>starts.data
-    messages = got_messages(engine, &got, topic)
-    found = []
-    while (i + 1) * 8 < starts.length:
-        found.append(PyList_GetSlice(messages, start[i], start[i + 1]))
-        i += 1
-    return found
+    return lists_of(got_messages(engine, &got, topic), <const int64_t *>starts.data,
+                    starts.length // 8 - 1)
+
+
+cdef list lists_of(list items, const int64_t *starts, int64_t count):
+    """Slices of a list, made without garbage collections, which walk all earlier ones.
+
+    The GIL is held throughout: no other code sees collection disabled.
+    """
+    cdef list made = []
+    cdef int64_t i
+    cdef bint collects = PyGC_Disable()
+    try:
+        for i in range(count):
+            made.append(PyList_GetSlice(items, starts[i], starts[i + 1]))
+    finally:
+        if collects:
+            PyGC_Enable()
+    return made
 
 
 cdef list ranges_indexed(OpenStore engine):
