@@ -97,7 +97,9 @@ cdef int64_t wait_visible(Store *store, int64_t stop, int64_t until_ns) noexcept
 
 cdef void wait_for_earlier_puts(Store *store) noexcept nogil:
     """Wait until earlier puts are visible, but not for records that cannot be dispatched."""
-    wait_visible(store, atomic_get_strict(&store.log.wrote), monotonic_ns() + VISIBLE_WAIT_NS)
+    cdef int64_t wrote = atomic_get_strict(&store.log.wrote)
+    if atomic_get(&store.dispatch.dispatched) < wrote:
+        wait_visible(store, wrote, monotonic_ns() + VISIBLE_WAIT_NS)
 
 
 cdef bint dispatch_is_stalled(Store *store) noexcept nogil:

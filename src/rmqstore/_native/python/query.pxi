@@ -43,7 +43,9 @@ cdef list query_key(
     store = engine.entered()
     try:                                     # an error names files, which a close frees
         with nogil:
-            rc = query_run(store, &query, &got, &hits)
+            rc = query_wait(store)
+            if rc == 0:
+                rc = query_run(store, &query, &got, &hits)
         if rc < 0:
             got_clear(&got)
             raise read_error(engine, store, rc, &got)

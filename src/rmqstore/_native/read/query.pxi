@@ -86,11 +86,14 @@ cdef struct KeySearch:
 cdef int64_t query_run(
     Store *store, const KeyQuery *query, Got *got, Offsets *hits,
 ) noexcept nogil:
-    """Collect all hits, newest first, into ``got`` (records) or ``hits`` (offsets)."""
+    """Collect all hits, newest first, into ``got`` (records) or ``hits`` (offsets).
+
+    REQUIRES: query_wait, once for all keys of a call.
+    """
     cdef KeySearch search = KeySearch(store, query, got, hits, 0, -1, KEYS_UNKNOWN)
     cdef Index *index
     cdef int64_t i = 0
-    cdef int64_t rc = query_wait(store)
+    cdef int64_t rc = 0
     search.until = query.head if query.head > 0 else query_head(store)
     while rc == 0:
         index = index_set_hold(&store.indexes, i) if store.indexes.enabled else NULL
@@ -128,11 +131,13 @@ cdef int64_t search_file(KeySearch *search, Index *index, int64_t i) noexcept no
     0, 1 if there are enough hits, or a status.
     """
     cdef Store *store = search.store
-    cdef int64_t stop = log_first(store)
+    cdef int64_t stop
     cdef int64_t rc = 0
     cdef bint has_entries = False
     cdef bint whole = False                  # it has all keys of its last record
-    if index != NULL:
+    if index == NULL:
+        stop = log_first(store)
+    else:
         if index.file.base == NULL:
             index_load_header(index)
         has_entries = atomic_get(&index.count) > 1
@@ -140,7 +145,8 @@ cdef int64_t search_file(KeySearch *search, Index *index, int64_t i) noexcept no
         stop = search.until
         if has_entries:
             stop = atomic_get(&index.end_phy_offset)
-            log_refresh_for(store, stop)
+            if stop >= search.until:         # else its part of the log is listed
+                log_refresh_for(store, stop)
     if search.until == search.begins and (
             search.above == KEYS_LOST or (index != NULL and not whole)):
         search.until += 1                    # some keys of the record there may be lost

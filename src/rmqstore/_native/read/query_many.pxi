@@ -84,7 +84,9 @@ cdef int64_t query_each(
     """Query many keys one by one, after a lookup in the index file for each chunk of them."""
     cdef KeyChunk *chunk
     cdef int64_t i, at
-    cdef int64_t rc = 0
+    cdef int64_t rc = query_wait(store)
+    if rc < 0:
+        return rc
     # Most keys have one hit; not all of many may have one.
     if query.records and got_reserve(got, min(count, <int64_t>KEY_CHUNK)) < 0:
         return E_NO_MEMORY
@@ -92,7 +94,7 @@ cdef int64_t query_each(
     if chunk == NULL:
         return E_NO_MEMORY
     chunk.prefix = java_hash_utf8(b"#", 1, java_hash_utf8(query.topic, query.topic_length, 0))
-    if not store.writable:                   # once, instead of for each key
+    if not store.writable:
         log_refresh(store)
         query.head = log_end(store)
     chunk.index = index_set_hold(&store.indexes, 0)

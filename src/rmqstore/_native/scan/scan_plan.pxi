@@ -301,10 +301,13 @@ cdef int64_t scan_along_index(Scan *scan) noexcept nogil:
     cdef KeyQuery query
     cdef Got got
     cdef Offsets *hits = &source.offsets
-    cdef int64_t i, k, rc
+    cdef int64_t i, k
     cdef int64_t kept = 0
+    cdef int64_t rc = query_wait(scan.store)
     source.along = ALONG_OFFSETS
     memset(&got, 0, sizeof(Got))
+    if rc < 0:
+        return rc
     for i in range(scan.filter.topics.count):
         for k in range(scan.filter.keys.count):
             memset(&query, 0, sizeof(KeyQuery))
