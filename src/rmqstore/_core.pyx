@@ -17,11 +17,10 @@ from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
-from cpython.exc cimport PyErr_CheckSignals
+from cpython.exc cimport PyErr_CheckSignals, PyErr_Clear
 from cpython.list cimport (
     PyList_AsTuple,
     PyList_CheckExact,
-    PyList_GET_ITEM,
     PyList_GET_SIZE,
     PyList_GetSlice,
 )
@@ -31,7 +30,9 @@ from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from cpython.sequence cimport PySequence_Check
+from cpython.sequence cimport (
+    PySequence_Check, PySequence_Fast_GET_ITEM, PySequence_Fast_GET_SIZE,
+)
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport (
     PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_DATA, PyUnicode_DecodeUTF8, PyUnicode_New,

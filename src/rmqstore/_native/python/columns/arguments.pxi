@@ -16,7 +16,7 @@ cdef ColumnInput text_column(str argument, object value, int nulls):
     return column
 
 
-cdef str joined_keys(ColumnInput column, int64_t row, object keys):
+cdef object joined_keys(ColumnInput column, int64_t row, object keys):
     """Keys of one message: a str unchanged, an iterable of str joined; None without keys."""
     cdef list words
     if PyUnicode_Check(keys):
@@ -60,12 +60,13 @@ cdef ColumnInput keys_column(object value):
         return column
     if PyUnicode_Check(value):
         take_text(column, value)
-    else:
-        column.content = CONTENT_TEXT
-        rows = rows_of(column, value)
-        if rows is None:
-            column.refuse_type(-1, value)
-        take_key_rows(column, rows)
+        return column
+    column.content = CONTENT_TEXT
+    rows = value if PyList_CheckExact(value) else rows_of(column, value)
+    if rows is None:
+        column.refuse_type(-1, value)
+    if not copy_text_rows(column, rows):
+        take_key_rows(column, tuple(rows))
     return column
 
 

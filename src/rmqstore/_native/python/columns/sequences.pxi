@@ -1,5 +1,18 @@
 # Column from Python sequences, buffers and NumPy arrays.
 
+cdef extern from "Python.h":
+    bint PyUnicode_IS_COMPACT_ASCII(PyObject *text)
+    Py_ssize_t ascii_length "PyUnicode_GET_LENGTH"(PyObject *text)
+    const char *ascii_data "PyUnicode_DATA"(PyObject *text)
+    const char *utf8_or_error "PyUnicode_AsUTF8AndSize"(PyObject *text, Py_ssize_t *length)
+
+
+cdef enum:
+    ITEMS_FETCHED = 16           # ahead of the one in hand
+    TEXT_COPIED_MAX = 256        # bytes; longer ones are kept
+    TEXT_BLOCK = 64 << 10        # bytes of copies allocated at once
+
+
 cdef tuple sequence_rows(ColumnInput column, object value):
     """Rows of a sequence as a tuple, which no other thread can change."""
     if PyTuple_CheckExact(value):
@@ -115,25 +128,83 @@ cdef int take_str(ColumnInput column, int64_t row, object value, Span *span) exc
     return 0
 
 
-cdef int take_text_rows(ColumnInput column, tuple rows) except -1:
-    """Take a sequence of str."""
-    cdef Span *spans = NULL
+cdef inline PyObject *item_of(object rows, int64_t row) noexcept:
+    """Borrow an item of a list or tuple, and prefetch a later one."""
+    cdef const char *ahead
+    if row + ITEMS_FETCHED < PySequence_Fast_GET_SIZE(rows):
+        ahead = <const char *>PySequence_Fast_GET_ITEM(rows, row + ITEMS_FETCHED)
+        prefetch_to_read(ahead)
+        prefetch_to_read(ahead + CACHE_LINE)
+    return PySequence_Fast_GET_ITEM(rows, row)
+
+
+cdef inline bint point_at_str(PyObject *item, Span *span) noexcept:
+    """Point a span at the UTF-8 of a str; False if it has none, or is no str."""
+    cdef Py_ssize_t size = 0
+    if not PyUnicode_Check(<object>item):
+        return False
+    if PyUnicode_IS_COMPACT_ASCII(item):
+        span.data = ascii_data(item)
+        span.length = ascii_length(item)
+        return True
+    span.data = utf8_or_error(item, &size)
+    span.length = size
+    if span.data == NULL:
+        PyErr_Clear()
+    return span.data != NULL
+
+
+cdef bint copy_text_rows(ColumnInput column, object rows) except -1:
+    """Take a list or tuple of str by copying, except long ones; False if it has other items.
+
+    Runs no other code while an item is borrowed.
+    """
+    cdef Span *span = NULL
+    cdef char *copy = NULL
+    cdef int64_t room = 0
+    cdef int64_t row = 0
+    cdef int64_t count = PySequence_Fast_GET_SIZE(rows)
     cdef PyObject *item
-    cdef PyObject *last = NULL
+    column.take_spans(count, &span)
+    with cython.critical_section(rows):
+        while row < count and row < PySequence_Fast_GET_SIZE(rows):
+            item = item_of(rows, row)
+            if column.nullable and <object>item is None:
+                span.data = NULL
+                span.length = -1
+            elif not point_at_str(item, span):
+                break
+            elif span.length > TEXT_COPIED_MAX:
+                column.owners.append(<object>item)
+            else:
+                if span.length >= room:      # an empty one has an address, too
+                    room = min(<int64_t>TEXT_BLOCK, (count - row) * TEXT_COPIED_MAX)
+                    column.take_memory(1, room, &copy)
+                memcpy(copy, span.data, <size_t>span.length)
+                span.data = copy
+                copy += span.length
+                room -= span.length
+            span += 1
+            row += 1
+    return row == count
+
+
+cdef int take_text_rows(ColumnInput column, object rows) except -1:
+    """Take a list or tuple of str; the first other item is refused."""
+    cdef Span *spans = NULL
     cdef int64_t row
-    cdef int64_t count = PyTuple_GET_SIZE(rows)
-    column.take_spans(count, &spans)
-    column.owners.append(rows)
-    for row in range(count):
-        item = PyTuple_GET_ITEM(rows, row)
-        if item == last:
-            spans[row] = spans[row - 1]
-        elif column.nullable and <object>item is None:
+    cdef tuple kept
+    if copy_text_rows(column, rows):
+        return 0
+    kept = tuple(rows)
+    column.take_spans(PyTuple_GET_SIZE(kept), &spans)
+    column.owners.append(kept)
+    for row in range(column.rows):
+        if column.nullable and kept[row] is None:
             spans[row].data = NULL
             spans[row].length = -1
         else:
-            take_str(column, row, <object>item, spans + row)
-        last = item
+            take_str(column, row, kept[row], spans + row)
     return 0
 
 
@@ -145,7 +216,7 @@ cdef int take_text(ColumnInput column, object value) except -1:
         take_str(column, -1, value, &span)
         column.owners.append(value)
         return column.set_scalar(span.data, span.length)
-    rows = rows_of(column, value)
+    rows = value if PyList_CheckExact(value) else rows_of(column, value)
     return column.refuse_type(-1, value) if rows is None else take_text_rows(column, rows)
 
 
@@ -171,7 +242,7 @@ cdef int take_int_list(ColumnInput column, list given) except -1:
     column.take_ints(count, &values)
     with cython.critical_section(given):
         while row < count and row < PyList_GET_SIZE(given):
-            item = PyList_GET_ITEM(given, row)
+            item = item_of(given, row)
             if not PyLong_CheckExact(<object>item):
                 break
             values[row] = PyLong_AsLongLongAndOverflow(<object>item, &overflow)
