@@ -219,19 +219,19 @@ cdef class IndexFile:
         -----
         Source: ``store/index/IndexFile.java putKey``.
         """
-        cdef ColumnInput text = text_column("keys", keys, NOT_NULL)
+        cdef ColumnInput hashes = hash_column(keys)
         cdef ColumnInput offsets = int_column(
             "physical_offsets", physical_offsets, INT64_LEAST, INT64_MOST)
         cdef ColumnInput stamps = int_column(
             "store_timestamps", store_timestamps, INT64_LEAST, INT64_MOST)
-        cdef int64_t count = count_rows((text, offsets, stamps))
+        cdef int64_t count = count_rows((hashes, offsets, stamps))
         cdef int64_t done = 0
         cdef int64_t rc = 0
         cdef Index *index = self.hold(READ_WRITE)
         with nogil:
             lock_take(&self.lock)
             while done < count and rc >= 0:
-                rc = put_key_chunk(index, &text.view, &offsets.view, &stamps.view, done,
+                rc = put_key_chunk(index, &hashes.view, &offsets.view, &stamps.view, done,
                                    min(KEY_CHUNK, count - done), &done)
             lock_give(&self.lock)
             index_close(index)
@@ -314,8 +314,8 @@ cdef class IndexFile:
         Source: ``store/index/IndexFile.java selectPhyOffset``.
         """
         cdef int64_t most = arguments.integer_within("max_num", max_num, 0, HITS_MAX)
-        cdef ColumnInput text = text_column("keys", keys, NOT_NULL)
-        cdef int64_t count = count_rows((text,))
+        cdef ColumnInput hashes = hash_column(keys)
+        cdef int64_t count = count_rows((hashes,))
         cdef Memory starts = memory_new((count + 1) * 8)
         cdef int64_t *start = <int64_t *>starts.data
         cdef Offsets found
@@ -323,7 +323,7 @@ cdef class IndexFile:
         cdef Index *index = self.hold(READ_ONLY)
         memset(&found, 0, sizeof(Offsets))
         with nogil:
-            rc = select_keys(index, &text.view, count, most, start, &found)
+            rc = select_keys(index, &hashes.view, count, most, start, &found)
             index_close(index)
         if rc < 0:
             free(found.items)
@@ -403,21 +403,16 @@ cdef class IndexFile:
 
 
 cdef int64_t put_key_chunk(
-    Index *index, const ColumnView *keys, const ColumnView *offsets, const ColumnView *stamps,
+    Index *index, const ColumnView *hashes, const ColumnView *offsets, const ColumnView *stamps,
     int64_t first, int64_t count, int64_t *done,
 ) noexcept nogil:
-    """Hash keys and prefetch their slots, then enter them, counting in ``done``."""
-    cdef int32_t hashes[KEY_CHUNK]
-    cdef const char *text = NULL
-    cdef int64_t length = 0
+    """Prefetch the slots of keys, then enter the keys, counting in ``done``."""
     cdef int64_t i, rc
-    for i in range(count):
-        column_get(keys, first + i, &text, &length)
-        hashes[i] = index_key_hash(text, length, 0)
-        prefetch(index_slot(index, hashes[i]))
-    for i in range(count):
-        rc = index_put(index, hashes[i], column_get_int(offsets, first + i),
-                       column_get_int(stamps, first + i))
+    for i in range(first, first + count):
+        prefetch(index_slot(index, <int32_t>column_get_int(hashes, i)))
+    for i in range(first, first + count):
+        rc = index_put(index, <int32_t>column_get_int(hashes, i), column_get_int(offsets, i),
+                       column_get_int(stamps, i))
         if rc < 0:
             return rc
         done[0] += 1
@@ -425,7 +420,7 @@ cdef int64_t put_key_chunk(
 
 
 cdef int64_t select_keys(
-    Index *index, const ColumnView *keys, int64_t count, int64_t max_num, int64_t *starts,
+    Index *index, const ColumnView *hashes, int64_t count, int64_t max_num, int64_t *starts,
     Offsets *found,
 ) noexcept nogil:
     """Walk the chains of many keys."""
@@ -433,7 +428,7 @@ cdef int64_t select_keys(
     cdef int64_t rc = 0 if walk != NULL else E_NO_MEMORY
     cdef int64_t first = 0
     while rc == 0 and first < count:
-        rc = select_key_chunk(index, keys, first, min(KEY_CHUNK, count - first), max_num,
+        rc = select_key_chunk(index, hashes, first, min(KEY_CHUNK, count - first), max_num,
                               starts + first, found, walk)
         first += KEY_CHUNK
     if walk != NULL:
@@ -444,18 +439,15 @@ cdef int64_t select_keys(
 
 
 cdef int64_t select_key_chunk(
-    Index *index, const ColumnView *keys, int64_t first, int64_t count, int64_t max_num,
+    Index *index, const ColumnView *all_hashes, int64_t first, int64_t count, int64_t max_num,
     int64_t *starts, Offsets *found, ChainWalk *walk,
 ) noexcept nogil:
     """Walk the chains of up to KEY_CHUNK keys side by side, or else one after the other."""
     cdef int32_t hashes[KEY_CHUNK]
-    cdef const char *text = NULL
-    cdef int64_t length = 0
     cdef int64_t i, rc
     memset(hashes, 0, sizeof(hashes))        # gcc does not see that all used hashes are set
     for i in range(count):
-        column_get(keys, first + i, &text, &length)
-        hashes[i] = index_key_hash(text, length, 0)
+        hashes[i] = <int32_t>column_get_int(all_hashes, first + i)
     rc = chains_walk(index, walk, CHAIN_SELECT, hashes, count, max_num)
     if rc == 0:
         return chains_by_key(walk, count, starts, found)

@@ -1,4 +1,4 @@
-# Column arguments of text, keys and integers: a constructor for each.
+# Column arguments of text, hashes, keys and integers: a constructor for each.
 #
 # Source: common/message/Message.java setKeys, for how keys are joined
 
@@ -13,6 +13,42 @@ cdef ColumnInput text_column(str argument, object value, int nulls):
         return column
     if not take_arrow(column, value, CONTENT_TEXT):
         take_text(column, value)
+    return column
+
+
+cdef bint hash_text_rows(ColumnInput column, object rows) except -1:
+    """As copy_text_rows, into hashes."""
+    cdef Span span
+    cdef int64_t *hashes = NULL
+    cdef int64_t row = 0
+    cdef int64_t count = PySequence_Fast_GET_SIZE(rows)
+    column.take_ints(count, &hashes)
+    with cython.critical_section(rows):
+        while row < count and row < PySequence_Fast_GET_SIZE(rows) \
+                and point_at_str(item_of(rows, row), &span):
+            hashes[row] = index_key_hash(span.data, span.length, 0)
+            row += 1
+    return row == count
+
+
+cdef ColumnInput hash_column(object keys):
+    """Hashes of a str, or of a column of str, as integers."""
+    cdef ColumnInput column = ColumnInput("keys", "", NOT_NULL)
+    cdef ColumnInput text
+    cdef const Span *span
+    cdef int64_t *hashes = NULL
+    cdef int64_t row
+    if (PyList_CheckExact(keys) or PyTuple_CheckExact(keys)) and hash_text_rows(column, keys):
+        return column
+    text = text_column("keys", keys, NOT_NULL)
+    if text.rows < 0:
+        column.set_integer(index_key_hash(text.view.scalar.data, text.view.scalar.length, 0))
+        return column
+    column.take_ints(text.rows, &hashes)
+    with nogil:
+        for row in range(text.rows):
+            span = column_span(&text.view, row)
+            hashes[row] = index_key_hash(span.data, span.length, 0)
     return column
 
 
