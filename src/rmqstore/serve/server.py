@@ -92,7 +92,7 @@ class Server(Closing):
             self._open(path, settings, config, how, metrics_port)
         except BaseException:
             self.closed = True
-            if hasattr(self, "gateway"):  # in a thread, as the caller's may have a running loop
+            if hasattr(self, "_loop"):  # in a thread, as the caller's may have a running loop
                 ending = threading.Thread(target=self._end_unstarted)
                 ending.start()
                 ending.join()
@@ -401,7 +401,8 @@ class Server(Closing):
                 self._release()
 
     def _end_unstarted(self) -> None:
-        self._loop.run_until_complete(self.gateway.stop())
+        if hasattr(self, "gateway"):
+            self._loop.run_until_complete(self.gateway.stop())
         self._loop.close()
 
     def _end_loop(self) -> None:

@@ -19,6 +19,7 @@ from rmqstore.serve import server as server_module
 from rmqstore.serve.consuming import newgroups
 from rmqstore.serve.network import answers as answers_module
 from rmqstore.serve.network import connections as connections_module
+from rmqstore.serve.network.work import Work
 from rmqstore.serve.settings import Limits
 from rmqstore.serve.wire.frames import Answer
 from support.remoting import RemotingClient
@@ -164,3 +165,22 @@ def test_groups_are_saved_at_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "%RETRY%late"
         in json.loads((tmp_path / "config" / "topics.json").read_text())["topicConfigTable"]
     )
+
+
+@pytest.mark.usefixtures("loops")
+def test_a_gateway_that_cannot_be_made_leaves_no_open_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[asyncio.AbstractEventLoop] = []
+    new_loop = server_module._new_loop
+
+    def new() -> asyncio.AbstractEventLoop:
+        made.append(new_loop())
+        return made[0]
+
+    def fails(*_: object) -> None:
+        raise OSError(5, "is made to fail")
+
+    monkeypatch.setattr(server_module, "_new_loop", new)
+    monkeypatch.setattr(Work, "every", fails)
+    with pytest.raises(OSError, match="is made to fail"):
+        rmqstore.serve()
+    assert made[0].is_closed()
