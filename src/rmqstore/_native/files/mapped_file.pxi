@@ -55,6 +55,7 @@ cdef extern from *:
 cdef enum:
     PAGE_BYTES = 4096
     FOLIO_BYTES = 256 << 10      # pages that the page cache may keep and write back as one
+    REWRITE_BYTES = 1 << 20      # rewritten by one read and one write
 
 
 # Kind of a read-only file; each kind has its own share of the memory for views.
@@ -269,21 +270,26 @@ cdef int64_t mapped_file_reserve_ahead(
 
 
 cdef int64_t mapped_file_write_over(int fd, int64_t start, int64_t stop) noexcept nogil:
-    """Rewrite every page of a range with its own content, so that it has blocks."""
-    cdef char page[PAGE_BYTES]
+    """Rewrite a range with its own content, so that all of its pages have blocks and are dirty."""
+    cdef int64_t room = min(stop - start, REWRITE_BYTES)
+    cdef char *buffer
+    cdef int64_t rc = 0
     cdef int64_t at = start
-    cdef int64_t rc, part
-    while at < stop:
-        part = min(PAGE_BYTES - (at & (PAGE_BYTES - 1)), stop - at)
-        memset(page, 0, PAGE_BYTES)
-        rc = sys_read(fd, page, part, at)
-        if rc < 0:
-            return rc
-        rc = sys_write(fd, page, part, at)
-        if rc < 0:
-            return rc
+    cdef int64_t part
+    if room <= 0:
+        return 0
+    buffer = <char *>malloc(<size_t>room)
+    if buffer == NULL:
+        return E_NO_MEMORY
+    while at < stop and rc >= 0:
+        part = min(room, stop - at)
+        rc = sys_read(fd, buffer, part, at)
+        if rc >= 0:
+            memset(buffer + rc, 0, <size_t>(part - rc))      # beyond the file's end
+            rc = sys_write(fd, buffer, part, at)
         at += part
-    return 0
+    free(buffer)
+    return min(rc, 0)
 
 
 cdef int64_t mapped_file_sync(MappedFile *file, int64_t start, int64_t stop) noexcept nogil:
