@@ -92,12 +92,13 @@ cdef void warm_file(Store *store, MappedFile *file) noexcept nogil:
     """
     cdef int64_t step = min(file.size, store.settings.warm_pages * PAGE_BYTES)
     cdef int64_t at = 0
-    cdef int64_t stop
-    if mapped_file_reserve(file, file.fd, file.size) < 0:
-        return
+    cdef int64_t stop, rc
     while at < file.size and not atomic_get(&store.stopping):
         stop = min(file.size, at + min(step, <int64_t>WARM_BYTES))
-        if madvise(file.base + at, <size_t>(stop - at), MADV_POPULATE_WRITE) != 0:
+        lock_take(&store.writer.prepare_lock)        # as in log_reserve
+        rc = mapped_file_reserve(file, file.fd, stop)
+        lock_give(&store.writer.prepare_lock)
+        if rc < 0 or madvise(file.base + at, <size_t>(stop - at), MADV_POPULATE_WRITE) != 0:
             return
         if store.settings.sync_flush and (stop == file.size or stop // step > at // step) \
                 and sys_sync_range(file.base, stop - step, stop) < 0:
