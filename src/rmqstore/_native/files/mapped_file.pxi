@@ -284,8 +284,9 @@ cdef int64_t mapped_file_write_over(int fd, int64_t start, int64_t stop) noexcep
     while at < stop and rc >= 0:
         part = min(room, stop - at)
         rc = sys_read(fd, buffer, part, at)
-        if rc >= 0:
+        if 0 <= rc < part:
             memset(buffer + rc, 0, <size_t>(part - rc))      # beyond the file's end
+        if rc >= 0:
             rc = sys_write(fd, buffer, part, at)
         at += part
     free(buffer)
