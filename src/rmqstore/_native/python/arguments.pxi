@@ -2,6 +2,10 @@
 #
 # Source: common/message/Message.java; topics: common/topic/TopicValidator.java
 
+cdef extern from "Python.h":
+    const char *utf8_or_error "PyUnicode_AsUTF8AndSize"(PyObject *text, Py_ssize_t *length)
+
+
 cdef str TOPIC_RULE = "1 to 127 of [%|a-zA-Z0-9_-]"
 cdef str HOST_RULE = "'ip:port' or '[ipv6]:port'"
 cdef str TAG_SEPARATOR = "'||', at which a filter splits its tags: it would match none"
@@ -12,17 +16,26 @@ cdef object illegal(str problem, object status=types.PutStatus.MESSAGE_ILLEGAL):
     return errors.MessageIllegalError(problem, status=status)
 
 
+cdef int refuse_text(str argument, object value) except -1:
+    """Raise for a str that UTF-8 cannot write, or that it has no memory for."""
+    PyErr_Clear()
+    try:
+        PyUnicode_AsUTF8AndSize(value, NULL)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{argument} must be text that UTF-8 can write, got {value!r}: "
+                         f"{error.reason}") from None
+    raise MemoryError()
+
+
 cdef inline const char *utf8_of(str argument, object value, int64_t *length) except NULL:
     """UTF-8 of a str; raises for a lone surrogate."""
     cdef Py_ssize_t size = 0
     cdef const char *data
     if not PyUnicode_Check(value):
         raise arguments.wrong_type(argument, "str", value)
-    try:
-        data = PyUnicode_AsUTF8AndSize(value, &size)
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{argument} must be text that UTF-8 can write, got {value!r}: "
-                         f"{error.reason}") from None
+    data = utf8_or_error(<PyObject *>value, &size)
+    if data == NULL:
+        refuse_text(argument, value)
     length[0] = size
     return data
 

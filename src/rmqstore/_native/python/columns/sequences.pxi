@@ -4,7 +4,6 @@ cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(PyObject *text)
     Py_ssize_t ascii_length "PyUnicode_GET_LENGTH"(PyObject *text)
     const char *ascii_data "PyUnicode_DATA"(PyObject *text)
-    const char *utf8_or_error "PyUnicode_AsUTF8AndSize"(PyObject *text, Py_ssize_t *length)
 
 
 cdef enum:
