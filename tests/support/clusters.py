@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -210,10 +210,13 @@ def standalone(directory: Path, *, workers: int = 2, memory: str = "1g") -> Iter
 
 
 @contextlib.contextmanager
-def connect_server(directory: Path, settings: Mapping[str, str]) -> Iterator[str]:
+def connect_server(directory: Path, settings: dict[str, str]) -> Iterator[str]:
     """Run a Spark Connect server with two local threads, and give the address for clients."""
+    logging = {"spark.log.level": "INFO"}  # has the port
     options = [
-        argument for name, value in settings.items() for argument in ("--conf", f"{name}={value}")
+        argument
+        for name, value in (settings | logging).items()
+        for argument in ("--conf", f"{name}={value}")
     ]
     server = _daemon(
         "org.apache.spark.deploy.SparkSubmit",
