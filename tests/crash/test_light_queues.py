@@ -70,7 +70,7 @@ def holds(store: Any, acknowledged: int) -> int:
     model = LightModel()
     for n in range(count):
         model.put(body(n), names(n))
-    model.assert_holds(store)
+    model.assert_holds(store, begun=names(count))
     assert [m.body for m in store.scan("t")] == [body(n) for n in range(count)]
     return count
 
