@@ -236,7 +236,8 @@ def one_point(case: Case, item: str) -> bool:
     """Whether the writer came to the point."""
     point, _, turn = item.rpartition(":")
     model = Model(Named())
-    config = writer.config(flush_type(case))
+    # With synchronous flush the log has no zeros ahead.
+    config = writer.config("ASYNC_FLUSH" if point == "after-zeros" else flush_type(case))
     lines = THREE_INDEX_FILES if "index-swap" in point else 0
     torn = 1 if turn == "0" else 0.5
     root = killed_store(case, model, config, 0.1, torn=torn, lines=lines)

@@ -14,6 +14,7 @@ REACH: dict[str, tuple[str, ...]] = {
     "unit-before-record": ("beside",),
     "index-not-synced-at-close": ("power",),
     "lock-after-load": ("machine",),
+    "zeros-after-reserved": ("beside",),
     "unlink-held-mapping": ("machine",),
     "a1": ("flips",),
     "a2": ("power",),

@@ -27,6 +27,8 @@ cdef int open_to_zero(const MappedFile *file, int root, const char *path) noexce
 cdef void zero_range(MappedFile *file, int fd, int64_t start, int64_t stop) noexcept nogil:
     """Write zeros to [start, stop), at most ZERO_RUN, unless the file was cut meanwhile."""
     cdef stat_t status
+    if FAULT("zeros"):
+        return
     if start < stop and fstat(fd, &status) == 0 and status.st_size == file.size \
             and pwrite(fd, ZEROS, <size_t>(stop - start), start) < 0:
         return
@@ -39,3 +41,35 @@ cdef inline int64_t zero_run_stop(MappedFile *file, int64_t start) noexcept nogi
     """
     cdef int64_t run = min(max(start & -start, PAGE_BYTES), ZERO_RUN)
     return min(start + run, atomic_peek(&file.reserved))
+
+
+cdef int64_t mapped_file_reserve_zeroed(
+    MappedFile *file, int64_t stop, int64_t window,
+) noexcept nogil:
+    """As mapped_file_reserve, after zeros if the file is ``zeroed``; one caller at a time.
+
+    Nothing is stored beyond ``reserved``, which rises last.  A ``window`` of blocks is allocated at
+    once, so that they are in one piece.
+    """
+    cdef int64_t have = atomic_get(&file.reserved)
+    cdef int64_t at, end
+    cdef int64_t rc = -ENOSPC
+    if not file.zeroed:
+        return mapped_file_reserve(file, file.fd, stop)
+    stop = min((stop + ZERO_RUN - 1) & ~<int64_t>(ZERO_RUN - 1), file.size)
+    if stop <= have:
+        return 0
+    if have % window == 0:
+        rc = sys_reserve(file.fd, have, min(window, file.size - have))
+    if lacks_space(rc):
+        rc = sys_reserve(file.fd, have, stop - have)
+    if rc < 0:
+        return mapped_file_reserve(file, file.fd, stop) if rc == -EOPNOTSUPP else rc
+    at = have
+    while at < stop:
+        end = min(at + ZERO_RUN, stop)
+        zero_range(file, file.fd, at, end)
+        at = end
+    KILL_POINT("after-zeros")
+    atomic_raise(&file.reserved, stop)
+    return 0

@@ -64,7 +64,11 @@ cdef int64_t log_reserve(Store *store, int64_t stop) noexcept nogil:
     cdef int64_t rc
     # One at a time: where blocks are allocated by rewriting pages, two calls would undo each other.
     lock_take(&store.writer.prepare_lock)
-    rc = mapped_file_reserve_ahead(file, file.fd, stop - file.start, LOG_WINDOW)
+    rc = -ENOSPC
+    if file.zeroed:
+        rc = mapped_file_reserve_zeroed(file, stop - file.start, LOG_WINDOW)
+    if lacks_space(rc):
+        rc = mapped_file_reserve_ahead(file, file.fd, stop - file.start, LOG_WINDOW)
     lock_give(&store.writer.prepare_lock)
     return rc
 
@@ -172,6 +176,9 @@ cdef int64_t log_make_file(Store *store, int64_t start, MappedFile **made) noexc
         made[0] = NULL
         store_set_failed(store, rc, set_directory(&store.log, 0), "")
         return E_FAILED if atomic_get(&store.state) == STATE_OPEN else rc
+    if not store.settings.sync_flush:        # whose syncs of a record would write a whole run
+        made[0].zeroed = True
+        atomic_set(&made[0].reserved, 0)
     return 0
 
 

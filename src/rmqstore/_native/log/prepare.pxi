@@ -26,7 +26,7 @@ cdef void *prepare_run(void *argument) noexcept nogil:
 cdef void prepare_ahead(Store *store) noexcept nogil:
     """One round.  The writer meets any failure here again and reports it."""
     cdef MappedFile *file
-    cdef int64_t wrote, position, stop, target
+    cdef int64_t wrote, position, stop, target, rc
     lock_take(&store.writer.put_lock)
     file = store.writer.current
     wrote = atomic_peek(&store.log.wrote)
@@ -36,7 +36,7 @@ cdef void prepare_ahead(Store *store) noexcept nogil:
     if file == NULL:
         return
     position = wrote - file.start
-    if atomic_get(&file.reserved) < min(file.size, position + LOG_WINDOW // 2):
+    if not file.zeroed and atomic_get(&file.reserved) < min(file.size, position + LOG_WINDOW // 2):
         lock_take(&store.writer.prepare_lock)
         mapped_file_reserve(file, file.fd,
                             (position + LOG_WINDOW) & ~<int64_t>(FOLIO_BYTES - 1))
@@ -47,13 +47,16 @@ cdef void prepare_ahead(Store *store) noexcept nogil:
         store.writer.populate_window = POPULATE_FIRST
     elif store.writer.populated - wrote < store.writer.populate_window // 2:
         store.writer.populate_window = min(store.writer.populate_window * 2, POPULATE_MAX)
-    stop = min(wrote + store.writer.populate_window, file.start + atomic_get(&file.reserved))
+    stop = min(wrote + store.writer.populate_window, file.start + file.size)
     if store.writer.populated < file.start:
         store.writer.populated = file.start
     while store.writer.populated < stop and not atomic_get(&store.stopping):
         target = min(stop, store.writer.populated + (1 << 20))
+        lock_take(&store.writer.prepare_lock)
+        rc = mapped_file_reserve_zeroed(file, target - file.start, LOG_WINDOW)
+        lock_give(&store.writer.prepare_lock)
         position = (store.writer.populated - file.start) & ~<int64_t>4095
-        if madvise(file.base + position, <size_t>(target - file.start - position),
+        if rc < 0 or madvise(file.base + position, <size_t>(target - file.start - position),
                    MADV_POPULATE_WRITE) != 0:
             break
         store.writer.populated = target
@@ -73,6 +76,7 @@ cdef void prepare_next(Store *store, int64_t start) noexcept nogil:
         store.writer.next_file = NULL
     if store.writer.next_file == NULL and file_set_stop(&store.log) == start \
             and log_make_file(store, start, &made) == 0:
+        mapped_file_reserve_zeroed(made, POPULATE_FIRST, LOG_WINDOW)
         madvise(made.base, <size_t>min(made.size, POPULATE_FIRST), MADV_POPULATE_WRITE)
         store.writer.next_file = made
         if store.settings.warm:
@@ -96,7 +100,7 @@ cdef void warm_file(Store *store, MappedFile *file) noexcept nogil:
     while at < file.size and not atomic_get(&store.stopping):
         stop = min(file.size, at + min(step, <int64_t>WARM_BYTES))
         lock_take(&store.writer.prepare_lock)        # as in log_reserve
-        rc = mapped_file_reserve(file, file.fd, stop)
+        rc = mapped_file_reserve_zeroed(file, stop, LOG_WINDOW)
         lock_give(&store.writer.prepare_lock)
         if rc < 0 or madvise(file.base + at, <size_t>(stop - at), MADV_POPULATE_WRITE) != 0:
             return
