@@ -266,6 +266,24 @@ def test_index_files_as_long_with_other_slots(
                 assert len(store.query("t", f"k{number}", index_only=True)) == 1
 
 
+@pytest.mark.parametrize("odd", range(3))
+def test_index_files_of_which_one_fits_other_slots(tmp_path: Path, odd: int) -> None:
+    """A few keys fit other slots by chance: the sizes of most files are those that are named."""
+    for slots, entries in ((15, 39), (10, 40)):
+        config = CONFIG.replace(max_hash_slot_num=slots, max_index_num=entries)
+        with rmqstore.open(tmp_path / str(slots), "a", config=config) as store:
+            for number in range(COUNT):
+                store.put("t", b"x", keys=f"k{number}")
+    files, others = (sorted((tmp_path / name / "index").iterdir()) for name in ("15", "10"))
+    assert len(files) > 3
+    shutil.copy(others[0], files[odd])
+    config = CONFIG.replace(max_hash_slot_num=30, max_index_num=36)
+    with pytest.raises(IncompatibleStoreError, match=r"max_hash_slot_num has \(15, not 30\)"):
+        rmqstore.open(tmp_path / "15", "r+", config=config)
+    with rmqstore.open(tmp_path / "15", "r") as store:
+        assert store.config.max_hash_slot_num == 15
+
+
 def test_a_snapshot_by_a_reader_from_before_the_first_files(tmp_path):
     """The reader has the default sizes then; the copy has those of the files."""
     with (

@@ -37,6 +37,7 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
     cdef stat_t status
     cdef DIR *directory = NULL
     cdef dirent *entry
+    cdef const IndexSizes *best
     cdef int64_t count = 0
     cdef int64_t i, fd, file
     cdef int64_t odd = 0
@@ -73,8 +74,11 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
                 index_ask_file(<int>file, status.st_size, &indexes.hint, choices, &count)
         close(<int>file)
     closedir(directory)
+    best = index_best_sizes(choices, count)
     if indexes.slot_num == 0:
-        index_choose_sizes(choices, count, &indexes.slot_num, &indexes.entry_num)
+        if best != NULL:
+            indexes.slot_num = best.slot_num
+            indexes.entry_num = best.entry_num
         # After a fruitless search, wait before the next.
         indexes.size_up_at = monotonic_ns() + 50 * (monotonic_ns() - began)
         return 0
@@ -84,19 +88,17 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
         if choices[i].sound and choices[i].slot_num == indexes.slot_num \
                 and choices[i].entry_num == indexes.entry_num:
             return 0                         # the rest are damaged
-    for i in range(count):
-        if choices[i].sound and odd == 0:    # the same length with more slots and fewer entries
-            return fail(failure, E_INCOMPATIBLE, "index",
-                        "the slots are not as many as max_hash_slot_num has; name the right "
-                        "sizes in config=, or none: then they are inferred",
-                        -1, choices[i].slot_num, indexes.slot_num)
-        if choices[i].sound:
-            return fail(failure, E_INCOMPATIBLE, "index",
-                        "the size is not the configured one, of max_hash_slot_num and "
-                        "max_index_num; name the right size in config=, or none: then it is "
-                        "inferred",
-                        -1, odd_size, index_file_bytes(indexes.slot_num, indexes.entry_num))
-    return 0
+    if best == NULL or best.sound == 0:
+        return 0
+    if odd == 0:                             # the same length with more slots and fewer entries
+        return fail(failure, E_INCOMPATIBLE, "index",
+                    "the slots are not as many as max_hash_slot_num has; name the right sizes in "
+                    "config=, or none: then they are inferred",
+                    -1, best.slot_num, indexes.slot_num)
+    return fail(failure, E_INCOMPATIBLE, "index",
+                "the size is not the configured one, of max_hash_slot_num and max_index_num; name "
+                "the right size in config=, or none: then it is inferred",
+                -1, odd_size, index_file_bytes(indexes.slot_num, indexes.entry_num))
 
 
 cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:

@@ -183,18 +183,12 @@ cdef bint index_vote_length(
     return True
 
 
-cdef int64_t index_choose_sizes(
-    const IndexSizes *choices, int64_t count, int64_t *slot_num, int64_t *entry_num,
-) noexcept nogil:
-    """Choose the sizes of most files with sound chains, else the most common length; 0: none."""
+cdef const IndexSizes *index_best_sizes(const IndexSizes *choices, int64_t count) noexcept nogil:
+    """Sizes of most files with sound chains, else of the most common length; NULL: none."""
     cdef const IndexSizes *best = NULL
     cdef int64_t i
     for i in range(count):
         if best == NULL or choices[i].sound > best.sound \
                 or (choices[i].sound == best.sound and choices[i].files > best.files):
             best = &choices[i]
-    if best == NULL:
-        return 0
-    slot_num[0] = best.slot_num
-    entry_num[0] = best.entry_num
-    return 1
+    return best
