@@ -57,7 +57,7 @@ cdef void prepare_ahead(Store *store) noexcept nogil:
         lock_give(&store.writer.prepare_lock)
         position = (store.writer.populated - file.start) & ~<int64_t>4095
         if rc < 0 or madvise(file.base + position, <size_t>(target - file.start - position),
-                   MADV_POPULATE_WRITE) != 0:
+                             MADV_POPULATE_WRITE) != 0:
             break
         store.writer.populated = target
     atomic_set(&store.writer.prepare_at, wrote + store.writer.populate_window // 2)
