@@ -119,13 +119,17 @@ def opening(counter: Counter, folder: Path) -> None:
             lambda n, to=kept: to.append(stores.dispatched(folder / f"log-{n}", n)),
         )
         kept.pop().close()
-        counter.one("-", 0, lambda _: None)
-        counter.one(
-            "recovery",
-            count,
-            lambda n, to=kept: to.append(rmqstore.open(folder / f"killed-{n}", "r+")),
-        )
-        kept.pop().close()
+        # What the threads do meanwhile depends on the moment: the least of some copies is without.
+        for number in range(stores.COPIES):
+            counter.one("-", 0, lambda _: None)
+            counter.one(
+                "recovery",
+                count,
+                lambda n, to=kept, at=number: to.append(
+                    rmqstore.open(folder / f"killed-{n}-{at}", "r+")
+                ),
+            )
+            kept.pop().close()
 
 
 def scanning(counter: Counter, folder: Path, mode: str) -> None:

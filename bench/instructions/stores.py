@@ -14,6 +14,7 @@ SIZE = 128
 SMALL, LARGE = 4_000, 24_000  # messages of two stores whose difference is counted
 FIRST_TIME = 1_700_000_000_000
 STEP_MS = 3  # between messages
+COPIES = 5  # of a killed store, each to be recovered once
 
 KILLED = (
     "import os, sys\n"
@@ -67,5 +68,7 @@ def make(folder: Path) -> None:
         killed = write_log(made / f"killed-{count}", count)
         subprocess.run([sys.executable, "-c", KILLED, str(killed), str(count)], check=True)
     for path in made.iterdir():
-        workloads.copy(path, folder / path.name)
+        copies = range(COPIES) if path.name.startswith("killed-") else ()
+        for to in [f"{path.name}-{number}" for number in copies] or [path.name]:
+            workloads.copy(path, folder / to)
     workloads.copy(made / f"killed-{SMALL}", folder / "killed-first")
