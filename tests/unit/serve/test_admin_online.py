@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +26,9 @@ def server() -> Iterator[Server]:
     with Server(None, Settings(), StoreConfig.small()) as made:
         made.store.create_topic("orders", 2)
         for number in range(4):
-            made.store.put("orders", b"%d" % number, queue_id=0)
+            put = made.store.put("orders", b"%d" % number, queue_id=0)
+            # A time that several have is, as with a broker, that of any of them.
+            wait_until(lambda stored=put.store_timestamp: time.time() * 1000 > stored + 1)
         wait_until(lambda: made.store.queue_bounds("orders", 0) == (0, 4))
         for queue_id, offset in ((0, 3), (1, 0)):
             made.store.progress.commit("orders", "g", queue_id, offset)
