@@ -37,12 +37,24 @@ cdef extern from *:
     static inline void put_i64(char *at, int64_t value) {
         uint64_t v = RMQ_BE64((uint64_t)value); memcpy(at, &v, 8);
     }
-    /* at must be a multiple of 4: hash slots and header fields of an index file */
+    /* at must be a multiple of 4, or ARM ends the process: units, slots and header fields */
+    #ifdef RMQSTORE_DEBUG
+    #define RMQ_ALIGNED(at) do { if ((uintptr_t)(at) % 4) __builtin_trap(); } while (0)
+    #else
+    #define RMQ_ALIGNED(at) ((void)0)
+    #endif
     static inline int32_t get_i32_acquire(const char *at) {
+        RMQ_ALIGNED(at);
         return (int32_t)RMQ_BE32(__atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE));
     }
     static inline void put_i32_release(char *at, int32_t value) {
+        RMQ_ALIGNED(at);
         __atomic_store_n((uint32_t *)at, RMQ_BE32((uint32_t)value), __ATOMIC_RELEASE);
+    }
+    /* At any address, after all earlier stores. */
+    static inline void put_i32_last(char *at, int32_t value) {
+        __atomic_thread_fence(__ATOMIC_RELEASE);
+        put_i32(at, value);
     }
     /* As memchr, without a call for the few bytes of a property. */
     #ifdef __SSE2__
@@ -101,6 +113,7 @@ cdef extern from *:
     void put_i64(char *at, int64_t value) noexcept nogil
     int32_t get_i32_acquire(const char *at) noexcept nogil
     void put_i32_release(char *at, int32_t value) noexcept nogil
+    void put_i32_last(char *at, int32_t value) noexcept nogil
 
 
 cdef extern from "<stdint.h>":

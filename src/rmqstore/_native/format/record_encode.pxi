@@ -90,7 +90,7 @@ cdef inline void record_write(
         put_i32(into + RECORD_SIZE, message.size)
         record_write_checksum(into, message.size)
     else:
-        put_i32_release(into + RECORD_SIZE, message.size)
+        put_i32_last(into + RECORD_SIZE, message.size)
 
 
 cdef void record_write_checksum(char *record, int64_t size) noexcept nogil:
