@@ -119,7 +119,7 @@ def opening(counter: Counter, folder: Path) -> None:
             lambda n, to=kept: to.append(stores.dispatched(folder / f"log-{n}", n)),
         )
         kept.pop().close()
-        # What the threads do meanwhile depends on the moment: the least of some copies is without.
+        # The threads add what they do meanwhile: the least of the copies counts.
         for number in range(stores.COPIES):
             counter.one("-", 0, lambda _: None)
             counter.one(

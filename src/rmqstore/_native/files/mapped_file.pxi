@@ -98,7 +98,7 @@ cdef struct MappedFile:
     DeletedFiles *deleted    # where it is counted once deleted
     int64_t place            # index of its directory in the set
     bint read_only           # mapped for reading, though its set is written
-    bint zeroed              # bytes of it are reserved with zeros written to them
+    bint zeroed              # zeros are written before bytes of it are reserved
 
 
 # A piece of a file that stays valid until slice_release.
