@@ -40,7 +40,8 @@
 #                    beside them that must not notice; ARGS="--only held --seed 1"; --busy where others
 #                    run, --products 100; make test has a slice
 #   make serve-traffic ten longer random programs of clients against the real servers and ours
-#   make scale       how cost grows: messages, queues, bytes, threads; ARGS="--only queues" for some,
+#   make scale       how cost grows: messages, queues, bytes, threads; memory of a reader and a writer;
+#                    ARGS="--only sparse,writer" for some,
 #                    "--huge 100000000" for a store of 17 GB more
 #   make bench-spark stores beside Parquet in Spark
 #   make bench-spark-scale DIR=<directory> plans over a sparse store of 10 TiB

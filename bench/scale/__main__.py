@@ -13,18 +13,23 @@ import sys
 from collections.abc import Callable
 
 import workloads
-from scale import growth, queues, sparse, threads
+from scale import growth, memory, queues, sparse, threads
 from scale.rows import Line, table
 
 
 def arguments() -> argparse.ArgumentParser:
     """Return the parsed command line."""
     parser = argparse.ArgumentParser(prog="scale", description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", default="", help="of growth, sparse, queues, threads, huge")
+    parser.add_argument(
+        "--only", default="", help="of growth, sparse, writer, queues, threads, huge"
+    )
     parser.add_argument("--sizes", default="100000,1000000,10000000", help="messages of stores")
     parser.add_argument("--huge", type=int, default=0, help="messages of one more store")
     parser.add_argument("--gib", type=int, default=100, help="of the sparse store")
     parser.add_argument("--read", type=int, default=400, help="of its messages, from each queue")
+    parser.add_argument(
+        "--written", type=int, default=10_000_000, help="by the writer, a call each"
+    )
     parser.add_argument("--queues", type=int, default=10_000)
     parser.add_argument("--puts", type=int, default=200_000, help="of the threads, 1 KiB each")
     parser.add_argument("--rounds", type=int, default=5)
@@ -39,6 +44,7 @@ def run(given: argparse.Namespace) -> list[Line]:
         parts: dict[str, Callable[[], list[Line]]] = {
             "growth": lambda: growth.lines(folder, sizes, given.rounds),
             "sparse": lambda: sparse.lines(folder, given.gib, given.rounds, given.read),
+            "writer": lambda: memory.lines(folder, given.written),
             "queues": lambda: queues.lines(folder, given.queues, given.rounds),
             "threads": lambda: threads.lines(given.puts, given.rounds),
         }

@@ -9,20 +9,18 @@ import os
 import re
 import shutil
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import rmqstore
 import workloads
 from rmqstore import offline
+from scale import memory
 from scale.growth import opening
 from scale.rows import Line, at_most
 
 FILE = 1 << 30
 BODY = 4_000_000
-MOST_MIB = 200
 TIME = 1_700_000_000_000
 INDEX_NAME = "20231114221320000"
 
@@ -30,13 +28,6 @@ HEAD = 88  # bytes of a record before its body
 QUEUE_ID, OFFSETS = struct.Struct(">i"), struct.Struct(">qq")
 QUEUE_ID_AT, OFFSETS_AT, STORE_TIMESTAMP_AT = 12, 20, 56
 BLANK = struct.pack(">i", -875286124)  # the magic number of what ends a file
-
-PROGRAM = (
-    "import sys\n"
-    "from pathlib import Path\n"
-    "from scale import sparse\n"
-    "sparse.read(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))\n"
-)
 
 
 def write(path: Path, gib: int) -> Path:
@@ -96,17 +87,16 @@ def records(stop: int, size: int) -> Iterator[int]:
         yield from range(start, start + FILE - size - 8, size)
 
 
-def memory() -> list[int]:
-    """Return this process's greatest resident size and its anonymous one now, in KiB."""
-    status = Path("/proc/self/status").read_text()
-    return [int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("VmHWM", "RssAnon")]
+def peak() -> int:
+    """Return this process's greatest resident size, in KiB."""
+    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 
-def read(path: Path, mode: str, most: int) -> None:
+def read(path: str, mode: str, most: str) -> None:
     """Get messages from all over each queue, find them by their keys, scan a piece of the log."""
     with rmqstore.open(path, mode) as store:
         for queue in store[workloads.TOPIC].values():
-            step = max(1, len(queue) // most)
+            step = max(1, len(queue) // int(most))
             for at in range(0, len(queue), step):
                 (message,) = store.get(workloads.TOPIC, queue.queue_id, at, 1).messages
                 assert len(message.body) == BODY
@@ -115,7 +105,7 @@ def read(path: Path, mode: str, most: int) -> None:
                 assert found.physical_offset == message.physical_offset
             assert queue.offset_at(0) == 0
         assert sum(1 for _ in store.scan(stop=FILE // 4).to_batches())
-    print(*memory())
+        print(peak(), memory.own())
 
 
 def lines(folder: Path, gib: int, rounds: int, most: int) -> list[Line]:
@@ -123,17 +113,13 @@ def lines(folder: Path, gib: int, rounds: int, most: int) -> list[Line]:
     path = write(folder / "sparse", gib)
     found = []
     for mode in ("r", "r+"):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(path), mode, str(most)],
-            check=True, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        peak, anonymous = map(int, done.stdout.split())
+        resident, own = (kib / 1024 for kib in memory.run("sparse", "read", path, mode, most))
         what = f'a reader of {gib} GiB, "{mode}"'
         if mode == "r":
-            found.append(at_most(f"{what}: resident at most", peak / 1024, MOST_MIB, "MiB"))
+            found.append(at_most(f"{what}: resident at most", resident, memory.READER_MIB, "MiB"))
         else:  # its own files stay mapped: pages that the system takes back when it wants them
-            found.append(Line(f"{what}: resident at most", f"{peak / 1024:,.1f} MiB"))
-        found.append(Line(f"{what}: of its own at the end", f"{anonymous / 1024:,.1f} MiB"))
+            found.append(Line(f"{what}: resident at most", f"{resident:,.1f} MiB"))
+        found.append(at_most(f"{what}: of its own", own, memory.READER_MIB, "MiB"))
     found += opening(path, f"a closed store of {gib} GiB", rounds)
     shutil.rmtree(path)
     return found

@@ -20,6 +20,8 @@ SMALL = [
     "1",
     "--read",
     "3",
+    "--written",
+    "5000",
     "--queues",
     "8",
     "--puts",
@@ -36,9 +38,11 @@ PARTS = {
         'opening a closed store of 4,000, "r+"',
     },
     "sparse": {
-        'a reader of 1 GiB, "r": resident at most',
+        'a reader of 1 GiB, "r": of its own',
+        'a reader of 1 GiB, "r+": of its own',
         'opening a closed store of 1 GiB, "r"',
     },
+    "writer": {"a writer after 5,000 puts: of its own"},
     "queues": {
         'opening and closing 8 queues, "r"',
         'get of 1, "r", 8 queues beside four',
