@@ -24,8 +24,9 @@
 #   make instructions of the hot calls, counted by valgrind, beside the committed ones, at 3 %;
 #                    UPDATE=1 writes them
 #   make bench-table ours beside what the machine needs at least
-#   make versus      ours beside the real store, alternately, with each goal; it needs Java and Maven;
-#                    ARGS="--rounds 5 --messages 1000000 --entries 15000000 --only query"
+#   make versus      ours beside the real store, alternately, with each goal: 15 minutes on a quiet
+#                    machine; Java and Maven; ARGS="--rounds 2 --messages 20000 --only query"
+#   make versus-pages the figures of its last run into docs/performance.md, README.md and the plot
 #   make versus-serve rmqstore serve beside the real broker, with the real Java client; Java and Maven;
 #                    ARGS="--rounds 5 --seconds 5 --only sync"
 #   make bench-serve rmqstore serve alone: a thousand idle consumers, how soon a message arrives, start
@@ -100,7 +101,7 @@ SOURCES := pyproject.toml setup.py README.md LICENSE \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
 .PHONY: demo demo-producer demo-spark demo-cluster lakehouse builds docs test test-all lint asan tsan \
-    coverage wheel pythons release-check bench instructions bench-table versus scale interop parity faults faults-proof \
+    coverage wheel pythons release-check bench instructions bench-table versus versus-pages scale interop parity faults faults-proof \
     fuzz-frames spark-faults week pipeline bench-spark bench-spark-scale bench-serve serve-clients \
     serve-nightly serve-faults serve-traffic hostile-clients versus-serve venv clean FORCE
 
@@ -257,6 +258,9 @@ instructions: $(V)/test.stamp
 
 versus: $(V)/test.stamp build/limits
 	PYTHONPATH=bench:tests $(V)/bin/python -m versus --limits build/limits --json build/versus.json $(ARGS)
+
+versus-pages: $(V)-docs/stamp
+	PYTHONPATH=bench $(V)-docs/bin/python -m versus.pages build/versus.json
 
 versus-serve: $(V)/test.stamp
 	PYTHONPATH=bench:tests $(V)/bin/python bench/versus_serve.py $(ARGS)

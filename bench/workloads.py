@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -22,6 +23,7 @@ TOPIC = "bench"
 QUEUES = 4
 COUNT = 500_000  # messages of a store that several workloads read
 POOL = 4096  # distinct bodies; more messages take them in turn
+PAUSE = 0.0002  # seconds between looks at a dispatch
 TAGS = ("TagA", "TagB", "TagC", "TagD", "TagE")
 
 THREE_COLUMNS = ("topic", "queue_id", "store_timestamp")
@@ -82,9 +84,11 @@ def scratch() -> Iterator[Path]:
 
 
 @contextmanager
-def fresh_store() -> Iterator[rmqstore.MessageStore]:
+def fresh_store(
+    config: rmqstore.StoreConfig | None = None,
+) -> Iterator[rmqstore.MessageStore]:
     """Give an empty store of default file sizes whose topic exists."""
-    with scratch() as path, rmqstore.open(path / "store", "a") as store:
+    with scratch() as path, rmqstore.open(path / "store", "a", config=config) as store:
         store.create_topic(TOPIC, QUEUES)
         yield store
 
@@ -153,16 +157,21 @@ def forget_dispatch(path: Path) -> None:
 def open_and_dispatch(path: Path, count: int) -> rmqstore.MessageStore:
     """Open a store and return it once all of its ``count`` messages are dispatched."""
     store = rmqstore.open(path, "r+")
-    while sum(queue.max_offset for queue in store[TOPIC].values()) < count:
-        pass
+    wait_dispatched(store, count)
     return store
 
 
-def get_all(store: rmqstore.MessageStore, count: int, *, batch: int = 32) -> int:
+def wait_dispatched(store: rmqstore.MessageStore, count: int) -> None:
+    """Wait until so many messages are in their queues, without keeping a core from the dispatch."""
+    while sum(queue.max_offset for queue in store[TOPIC].values()) < count:
+        time.sleep(PAUSE)
+
+
+def get_all(store: rmqstore.MessageStore, count: int, *, queue_id: int = 0, batch: int = 32) -> int:
     """Read one queue from its beginning, ``batch`` a call, using fields and body; return bytes."""
     total = offset = 0
     while offset < count:
-        result = store.get(TOPIC, 0, offset, batch)
+        result = store.get(TOPIC, queue_id, offset, batch)
         for message in result.messages:
             total += len(message.body) + message.queue_offset + message.store_timestamp
             total += len(message.properties)

@@ -1,75 +1,94 @@
-"""Opening: a log dispatched again, a killed store, a closed store."""
+"""Opening until all is in its queues: a log dispatched again, killed stores, a closed one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import rmqstore
 import workloads
-from versus.real import RealStore, Round
-from versus.rows import Row, timed
+from versus.real import WARM, RealStore
+from versus.rounds import Round, measured, timed
+from versus.rows import Goal, Row, Work
 
-COUNT = {128: 1_000_000, 1024: 200_000}
-
-
+BODY = 1024
 DISPATCH_1K, DISPATCH_128 = "dispatch, 1 KiB", "dispatch, 128 B"
-KILLED, CLOSED = "recovery of a killed store", "recovery of a closed store"
-GOALS = {DISPATCH_1K: 4, DISPATCH_128: 5, KILLED: 2.5, CLOSED: 50}
+BROKERS, OURS = "recovery of a broker's killed store", "recovery of our killed store"
+CLOSED = "recovery of a closed store"
+GOALS = {
+    DISPATCH_1K: Goal(4, 4),
+    DISPATCH_128: Goal(4, 4),
+    BROKERS: Goal(1.5),
+    OURS: Goal(15),
+    CLOSED: Goal(40),
+}
 
 
-def lines() -> list[Row]:
-    """Return the lines; each counts messages."""
-    return [Row(name, goal) for name, goal in GOALS.items()]
+def works(folder: Path, messages: int) -> list[Work]:
+    """Write the stores, and return the workloads; each side opens a copy in each round."""
+    closed = workloads.written(folder / "log-1024", BODY, messages)
+    stores = {
+        DISPATCH_1K: (closed, messages),
+        DISPATCH_128: (workloads.written(folder / "log-128", 128, 4 * messages), 4 * messages),
+        BROKERS: (killed_broker(folder / "killed-broker", messages), messages),
+        OURS: (workloads.killed(folder / "killed", BODY, messages), messages),
+        CLOSED: (closed, messages),
+    }
+    found = []
+    for name, (source, count) in stores.items():
+        forget = name.startswith("dispatch")
+        theirs, ours = (
+            partial(side, source, folder / "copy", count, forget=forget) for side in (them, us)
+        )
+        found.append(Work([Row(name, GOALS[name])], theirs, [ours]))
+    return found
 
 
-class Opening:
-    """Stores written by ours, copied for each round and each side."""
+def killed_broker(path: Path, count: int) -> Path:
+    """Make a store of the real one that is killed when all is in its queues."""
+    with RealStore() as real:
+        real.ask("open", dir=path)
+        fields = {"topic": workloads.TOPIC, "queues": workloads.QUEUES, "size": BODY}
+        real.ask("put", count=count, **fields)
+        real.kill()
+    return path
 
-    def __init__(self, real: RealStore, folder: Path) -> None:
-        self.real = real
-        self.copied = folder / "copy"
-        self.logs = {
-            size: workloads.written(folder / f"log-{size}", size, count)
-            for size, count in COUNT.items()
-        }
-        self.killed = workloads.killed(folder / "killed", 1024, COUNT[1024])
 
-    def run(self, rows: list[Row]) -> None:
-        """Run one round of the lines, theirs and ours in turn."""
-        works = {
-            DISPATCH_1K: lambda row: self._dispatch(row, 1024),
-            DISPATCH_128: lambda row: self._dispatch(row, 128),
-            KILLED: lambda row: self._recovery(row, self.killed),
-            CLOSED: lambda row: self._recovery(row, self.logs[1024]),
-        }
-        for row in rows:
-            works[row.name](row)
+def copier(source: Path, to: Path, *, forget: bool) -> Callable[[], None]:
+    """Return the work of copying a store, without what dispatch writes if that is to be timed."""
 
-    def _dispatch(self, row: Row, size: int) -> None:
-        for side in (row.theirs, row.ours):
-            path = workloads.copy(self.logs[size], self.copied)
-            workloads.forget_dispatch(path)
-            if side is row.theirs:
-                side.append(self._opened_by_them(path, COUNT[size]))
-                continue
-            opened = []
-            side.append(
-                timed(
-                    lambda p=path, o=opened: o.append(workloads.open_and_dispatch(p, COUNT[size])),
-                    COUNT[size],
-                )
-            )
-            opened[0].close()
+    def work() -> None:
+        workloads.copy(source, to)
+        if forget:
+            workloads.forget_dispatch(to)
 
-    def _recovery(self, row: Row, source: Path) -> None:
-        path = workloads.copy(source, self.copied)
-        row.theirs.append(self._opened_by_them(path, COUNT[1024]))
-        path = workloads.copy(source, self.copied)
+    return work
+
+
+def them(source: Path, to: Path, count: int, *, forget: bool) -> list[Round]:
+    """Open by the real store."""
+
+    def work() -> list[Round]:
+        done = real.round("open", dir=to)
+        real.ask("close")
+        return [done._replace(count=count)]
+
+    with RealStore() as real:
+        return measured(work, warm=WARM, prepare=copier(source, to, forget=forget))
+
+
+def us(source: Path, to: Path, count: int, *, forget: bool) -> list[Round]:
+    """Open by ours."""
+
+    def work() -> list[Round]:
         opened = []
-        row.ours.append(timed(lambda: opened.append(rmqstore.open(path, "r+")), COUNT[1024]))
-        opened[0].close()
 
-    def _opened_by_them(self, path: Path, count: int) -> Round:
-        done = self.real.round("open", dir=path)
-        self.real.ask("close")
-        return Round(done.ns, done.cpu_ns, count)
+        def opening() -> int:
+            opened.append(workloads.open_and_dispatch(to, count))
+            return count
+
+        done = timed(opening)
+        opened[0].close()
+        return [done]
+
+    return measured(work, prepare=copier(source, to, forget=forget))

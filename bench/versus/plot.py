@@ -1,9 +1,7 @@
-"""Draw the figures of ``make versus``: ``plot.py build/versus.json docs/versus.svg``."""
+"""The plot of ``make versus``: each workload's ratio by the clock."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +10,27 @@ from matplotlib.figure import Figure
 
 
 def draw(rows: list[dict[str, Any]], into: Path) -> None:
-    """Draw each workload's ratio of medians, and the least and the greatest ratio of a round."""
+    """Draw ratios of medians, goals, and the least and the greatest ratio of a round.
+
+    Rounds that differ too much are a grey line without a ratio.
+    """
     mpl.rcParams["svg.hashsalt"] = "rmqstore"  # equal figures, equal file
     figure = Figure(figsize=(8, 1 + 0.3 * len(rows)), layout="tight")
     axis = figure.subplots()
     for at, row in enumerate(reversed(rows)):
-        color = "tab:green" if row["ratio"] >= 1 else "tab:red"
-        axis.plot([row["least"], row["greatest"]], [at, at], color=color, alpha=0.5)
-        axis.plot(row["ratio"], at, "o", color=color)
+        clock = row["clock"]
+        ratio = clock["ratio"]
+        color = "0.6" if ratio is None else "tab:green" if ratio >= 1 else "tab:red"
+        axis.plot([clock["least"], clock["greatest"]], [at, at], color=color, alpha=0.5)
+        axis.plot(clock["goal"], at, "|", color="black")
+        if ratio is not None:
+            axis.plot(ratio, at, "o", color=color)
     axis.set_yticks(range(len(rows)), [row["name"] for row in reversed(rows)])
     axis.axvline(1, color="black", linewidth=0.8)
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter("{x:g}")
     axis.grid(axis="x", alpha=0.3)
-    axis.set_xlabel("theirs / ours: right of 1, rmqstore is faster")
+    axis.set_xlabel(
+        "theirs / ours: right of 1, rmqstore is faster; | is the goal, grey is unsteady"
+    )
     figure.savefig(into, metadata={"Date": None})
-
-
-if __name__ == "__main__":
-    draw(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))

@@ -1,134 +1,171 @@
-"""Reading: a store written by the real one, in "r" and in "r+"."""
+"""Reading: a store that the real one wrote, by ours in "r" and in "r+", each side its own copy."""
 
 from __future__ import annotations
 
+import inspect
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import rmqstore
 import workloads
 from versus.limits import Limits
-from versus.real import RealStore, Round
-from versus.rows import Row, timed
+from versus.real import WARM, RealStore
+from versus.rounds import Round, measured, timed
+from versus.rows import Goal, Row, Work
 
-ASKED = 20_000
-TIMES = 5_000
 BODY = 1024
 BATCH = 32
+HEATED = 256 << 20  # for columns; reading writes no file
 MODES = ("r", "r+")
-WITHOUT_BODY = ("topic", "queue_id", "queue_offset", "store_timestamp", "tags", "keys")
-WITH_BODY = ("body", *WITHOUT_BODY)
-GOALS = {
-    "query": 1.7,
-    "offset_at": 5,
-    "locate_many": 8,
-    "query_many, decoded": 3,
-    "get of 32, fields used": 1.3,
-    "scan, body and six columns": 7,
-    "scan, six columns": 10,
+SIX = ("topic", "queue_id", "queue_offset", "store_timestamp", "tags", "keys")
+
+
+@dataclass
+class Asked:
+    """The store for ours, its messages, the keys and times that are looked up."""
+
+    path: Path
+    messages: int
+    keys: list[str]
+    times: list[int]
+
+
+def query(store: rmqstore.MessageStore, asked: Asked) -> int:
+    """Look each key up by a call."""
+    workloads.query_each(store, asked.keys)
+    return len(asked.keys)
+
+
+def query_decoded(store: rmqstore.MessageStore, asked: Asked) -> int:
+    """Look each key up by a call, and use the fields that their side decodes."""
+    for key in asked.keys:
+        (message,) = store.query(workloads.TOPIC, key)
+        use(message)
+    return len(asked.keys)
+
+
+def query_many_decoded(store: rmqstore.MessageStore, asked: Asked) -> int:
+    """Look all keys up by one call, and use the fields that their side decodes."""
+    for (message,) in store.query_many(workloads.TOPIC, asked.keys):
+        use(message)
+    return len(asked.keys)
+
+
+def use(message: rmqstore.Message) -> None:
+    """Use the fields that their side does."""
+    _ = message.body, message.queue_offset, message.store_timestamp, message.properties
+
+
+def locate_many(store: rmqstore.MessageStore, asked: Asked) -> int:
+    """Look up where the messages of all keys are."""
+    assert len(store.locate_many(workloads.TOPIC, asked.keys)[0]) == len(asked.keys)
+    return len(asked.keys)
+
+
+def offset_at(store: rmqstore.MessageStore, asked: Asked) -> int:
+    """Look up the queue offset at each time."""
+    queue = store[workloads.TOPIC][0]
+    for each in asked.times:
+        queue.offset_at(each)
+    return len(asked.times)
+
+
+def get(store: rmqstore.MessageStore, _asked: Asked) -> int:
+    """Get all messages of each queue, and use their fields."""
+    lengths = [len(queue) for queue in store[workloads.TOPIC].values()]
+    for queue_id, length in enumerate(lengths):
+        workloads.get_all(store, length, queue_id=queue_id, batch=BATCH)
+    return sum(lengths)
+
+
+def scan(store: rmqstore.MessageStore, asked: Asked, **given: Any) -> int:
+    """Scan the topic along the log, to batches of columns."""
+    rows = 0
+    for batch in store.scan(workloads.TOPIC, **given).to_batches():
+        rows += batch.num_rows
+    assert rows == asked.messages
+    return rows
+
+
+QUERY = {"op": "query", "keys": "wanted"}
+GET = {"op": "get", "queues": workloads.QUEUES, "batch": BATCH, "count": 1 << 40}
+# Goal, their request, ours.
+READS: dict[str, tuple[Goal, dict[str, Any], Callable[..., int]]] = {
+    "query": (Goal(1.3), QUERY, query),
+    "query, decoded": (Goal(1.2), {**QUERY, "decode": True}, query_decoded),
+    "query_many, decoded": (Goal(1.3), {**QUERY, "decode": True}, query_many_decoded),
+    "locate_many": (Goal(5), QUERY, locate_many),
+    "offset_at": (Goal(4), {"op": "offset_at", "queue_id": 0}, offset_at),
+    "get of 32, fields used": (Goal(1.3, 1.3), {**GET, "body": True}, get),
+    "scan, six columns": (Goal(6, 5), GET, partial(scan, columns=SIX)),
+    "scan, body and six columns": (
+        Goal(4, 3),
+        {**GET, "body": True},
+        partial(scan, columns=("body", *SIX)),
+    ),
 }
+if "threads" in inspect.signature(rmqstore.MessageStore.scan).parameters:
+    READS["scan, all columns, 2 threads"] = (
+        Goal(3, 2.5),
+        {**GET, "body": True},
+        partial(scan, threads=2),
+    )
+NAMES = {name: [f'{name}, "{mode}"' for mode in MODES] for name in READS}
+GOALS = {line: READS[name][0] for name, both in NAMES.items() for line in both}
 
 
-def lines() -> list[Row]:
-    """Return the lines: each workload in each mode."""
-    return [Row(f'{name}, "{mode}"', goal) for name, goal in GOALS.items() for mode in MODES]
-
-
-class Reading:
-    """The written store, a copy of it for ours, and the requests to both."""
-
-    def __init__(self, real: RealStore, folder: Path, count: int, limits: Limits) -> None:
-        self.limits = limits
-        self.real = real
-        self.theirs = folder / "theirs"
-        self.ours = folder / "ours"
-        self.count = count
-        keys = workloads.keys(count)
-        self.wanted = random.Random(3).sample(keys, min(ASKED, count))
-        for name, some in (("all", keys), ("wanted", self.wanted)):
-            file = folder / f"keys-{name}"
-            file.write_text("\n".join(some))
-            real.ask("keys", name=name, file=file)
-        real.ask("open", dir=self.theirs)
+def works(folder: Path, messages: int, limits: Limits) -> list[Work]:
+    """Write the store by the real one, copy it for ours, and return the workloads on both."""
+    theirs, ours = folder / "theirs", folder / "ours"
+    keys = workloads.keys(messages)
+    wanted = random.Random(3).sample(keys, max(1, messages // 4))
+    for name, some in (("all", keys), ("wanted", wanted)):
+        (folder / f"keys-{name}").write_text("\n".join(some))
+    with RealStore() as real:
+        real.ask("keys", name="all", file=folder / "keys-all")
+        real.ask("open", dir=theirs)
         fields = {"topic": workloads.TOPIC, "queues": workloads.QUEUES, "size": BODY}
-        real.round("put", count=count, keys="all", **fields)
+        real.ask("put", count=messages, keys="all", **fields)
         real.ask("close")
-        workloads.copy(self.theirs, self.ours)
-        with rmqstore.open(self.ours) as store:
-            queue = store[workloads.TOPIC][0]
-            first, last = queue[0].store_timestamp, queue[-1].store_timestamp
-            self.in_queues = [len(queue) for queue in store[workloads.TOPIC].values()]
-        self.times = random.Random(6).choices(range(first, last + 1), k=TIMES)
+    workloads.copy(theirs, ours)
+    with rmqstore.open(ours) as store:
+        queue = store[workloads.TOPIC][0]
+        first, last = queue[0].store_timestamp, queue[-1].store_timestamp
+    times = random.Random(6).choices(range(first, last + 1), k=max(1, messages // 20))
+    asked = Asked(ours, messages, wanted, times)
+    log_file = min((ours / "commitlog").iterdir())
 
-    def run(self, rows: list[Row]) -> None:
-        """Run one round of the lines, theirs and ours in turn, each after a warm-up."""
-        self.real.ask("open", dir=self.theirs)
-        theirs = dict(self._theirs())
-        for row in rows:
-            name, mode = row.name.rsplit(", ", 1)
-            with rmqstore.open(self.ours, mode.strip('"')) as store:
-                ours = dict(self._ours(store))[name]
-                ours()
-                theirs[name]()
-                row.theirs.append(theirs[name]())
-                row.ours.append(timed(ours, row.theirs[-1].count))
-            if name.startswith("scan"):
-                log_file = min((self.ours / "commitlog").iterdir())
-                row.limits += self.limits.read(log_file, body="body" in name)
-        self.real.ask("close")
+    def row(name: str) -> Row:
+        read = partial(limits.read, log_file, body="body" in name)
+        return Row(name, GOALS[name], read if name.startswith("scan") else list)
 
-    def _theirs(self) -> Iterator[tuple[str, Callable]]:
-        topic = {"topic": workloads.TOPIC}
-
-        def query(decode: bool) -> Callable:
-            return lambda: self.real.round("query", keys="wanted", decode=decode, **topic)
-
-        def get(queue_id: int) -> Round:
-            count = self.in_queues[queue_id]
-            return self.real.round("get", count=count, batch=BATCH, queue_id=queue_id, **topic)
-
-        yield "query", query(False)
-        yield (
-            "offset_at",
-            lambda: self.real.round("offset_at", times=self.times, queue_id=0, **topic),
+    return [
+        Work(
+            [row(line) for line in NAMES[name]],
+            partial(their_reading, theirs, folder / "keys-wanted", {"times": times, **request}),
+            [partial(our_reading, asked, name, mode) for mode in MODES],
         )
-        yield "locate_many", query(False)
-        yield "query_many, decoded", query(True)
+        for name, (_goal, request, _read) in READS.items()
+    ]
 
-        def get_all() -> Round:
-            rounds = [get(queue_id) for queue_id in range(workloads.QUEUES)]
-            return Round(*map(sum, zip(*rounds, strict=True)))
 
-        yield "get of 32, fields used", lambda: get(0)
-        yield "scan, body and six columns", get_all
-        yield "scan, six columns", get_all
+def their_reading(path: Path, keys: Path, request: dict[str, Any]) -> list[Round]:
+    """Read by the real store."""
+    with RealStore() as real:
+        real.ask("keys", name="wanted", file=keys)
+        real.ask("open", dir=path)
+        ask = partial(real.round, topic=workloads.TOPIC, **request)
+        done = measured(lambda: [ask()], warm=WARM, heated=HEATED)
+        real.ask("close")
+        return done
 
-    def _ours(self, store: rmqstore.MessageStore) -> Iterator[tuple[str, Callable]]:
-        topic = workloads.TOPIC
-        queue = store[topic][0]
 
-        def offset_at() -> None:
-            for each in self.times:
-                queue.offset_at(each)
-
-        def decoded() -> None:
-            for (message,) in store.query_many(topic, self.wanted):
-                _ = message.body, message.queue_offset, message.store_timestamp, message.properties
-
-        def scan(columns: tuple[str, ...]) -> Callable:
-            def work() -> None:
-                rows = 0
-                for batch in store.scan(topic, columns=columns).to_batches():
-                    rows += batch.num_rows
-                assert rows == self.count
-
-            return work
-
-        yield "query", lambda: workloads.query_each(store, self.wanted)
-        yield "offset_at", offset_at
-        yield "locate_many", lambda: store.locate_many(topic, self.wanted)
-        yield "query_many, decoded", decoded
-        yield "get of 32, fields used", lambda: workloads.get_all(store, self.in_queues[0])
-        yield "scan, body and six columns", scan(WITH_BODY)
-        yield "scan, six columns", scan(WITHOUT_BODY)
+def our_reading(asked: Asked, name: str, mode: str) -> list[Round]:
+    """Read by ours, in one mode."""
+    with rmqstore.open(asked.path, mode) as store:
+        read = READS[name][2]
+        return measured(lambda: [timed(lambda: read(store, asked))], heated=HEATED)

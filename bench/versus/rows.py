@@ -1,75 +1,87 @@
-"""A line of the table: a workload's rounds on both sides, and their ratio."""
+"""A workload with its two sides, and what the rounds of its lines come to."""
 
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from versus.real import Round
+from versus.rounds import Round, fresh
 
-HEAD = ["workload", "ours, ns", "cpu", "theirs, ns", "cpu", "theirs / ours", "spread", "goal", ""]
-HEAD += ["limit in C, ns", "ours / limit"]
+STEADY = 1.5  # greatest of the rounds' ratios over the least; beyond it a ratio says nothing
+
+
+class Goal(NamedTuple):
+    """What the ratio of their time to ours is to be, by the clock and of the processor."""
+
+    clock: float
+    cpu: float | None = None
 
 
 @dataclass
 class Row:
-    """A workload: its name, and the goal for the ratio of their time to ours."""
+    """A line: its rounds on both sides, and the limit of a C program where there is one."""
 
     name: str
-    goal: float
+    goal: Goal
+    limit: Callable[[], list[float]] = list
     ours: list[Round] = field(default_factory=list)
     theirs: list[Round] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
 
-    def ratio(self) -> float:
-        """Return their median over ours."""
-        return median(self.theirs) / median(self.ours)
-
-    def figures(self) -> dict[str, float | str]:
-        """Return the name, and the ratio of the medians with the least and greatest of a round."""
-        each = [b.each / a.each for a, b in zip(self.ours, self.theirs, strict=True)]
-        spread = {"least": min(each), "greatest": max(each)}
-        return {"name": self.name, "ratio": self.ratio(), **spread}
-
-    def cells(self) -> list[str]:
-        """Return the line's cells, as text."""
-        figures = self.figures()
-        limit = statistics.median(self.limits) if self.limits else None
-        return [
-            self.name,
-            f"{median(self.ours):,.0f}",
-            f"{statistics.median(one.cpu_each for one in self.ours):,.0f}",
-            f"{median(self.theirs):,.0f}",
-            f"{statistics.median(one.cpu_each for one in self.theirs):,.0f}",
-            f"{self.ratio():.2f}",
-            f"{figures['least']:.2f} to {figures['greatest']:.2f}",
-            f"{self.goal:g}",
-            "reached" if self.ratio() >= self.goal else "MISSED",
-            "" if limit is None else f"{limit:,.0f}",
-            "" if limit is None else f"{median(self.ours) / limit:.1f}",
-        ]
+    def figures(self) -> dict[str, Any]:
+        """Return the line's figures, each of one message, key or call."""
+        clock = [[one.ns / one.count for one in side] for side in (self.ours, self.theirs)]
+        cpu = None
+        if all(one.cpu_ns is not None for one in self.ours + self.theirs):
+            used = [[one.cpu_ns / one.count for one in side] for side in (self.ours, self.theirs)]
+            cpu = compared(*used, self.goal.cpu)
+        busy = (not (a.quiet and b.quiet) for a, b in zip(self.ours, self.theirs, strict=True))
+        faults = [one.faults * 1000 / one.count for one in self.ours if one.faults is not None]
+        return {
+            "name": self.name,
+            "rounds": len(self.ours),
+            "busy": sum(busy),
+            "clock": compared(*clock, self.goal.clock),
+            "cpu": cpu,
+            "faults": statistics.median(faults) if faults else None,
+            "limit": statistics.median(self.limits) if self.limits else None,
+        }
 
 
-def median(rounds: list[Round]) -> float:
-    """Return the median time of one message or key."""
-    return statistics.median(one.each for one in rounds)
+def compared(ours: list[float], theirs: list[float], goal: float | None) -> dict[str, Any]:
+    """Return the medians, and theirs over ours: of medians, of bests, and of the rounds."""
+    each = [b / a for a, b in zip(ours, theirs, strict=True)]
+    steady = max(each) <= STEADY * min(each)
+    return {
+        "ours": statistics.median(ours),
+        "theirs": statistics.median(theirs),
+        "ratio": statistics.median(theirs) / statistics.median(ours) if steady else None,
+        "bests": min(theirs) / min(ours) if steady else None,
+        "least": min(each),
+        "greatest": max(each),
+        "goal": goal,
+    }
 
 
-def timed(work: Callable[[], object], count: int) -> Round:
-    """Run ours once."""
-    cpu, began = time.process_time_ns(), time.perf_counter_ns()
-    work()
-    ended = time.perf_counter_ns()
-    return Round(ended - began, time.process_time_ns() - cpu, count)
+@dataclass
+class Work:
+    """A workload: its lines, their side, and ours in one process or several.
 
+    ``theirs`` returns as many rounds as each of ours; the lines are in the order of ours.
+    """
 
-def table(rows: list[Row]) -> str:
-    """Return the lines as a Markdown table."""
-    lines = [
-        HEAD,
-        ["---", *["--:"] * 7, "---", "--:", "--:"],
-        *(row.cells() for row in rows if row.ours),
-    ]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    rows: list[Row]
+    theirs: Callable[[], list[Round]]
+    ours: list[Callable[[], list[Round]]]
+
+    def run(self, *, theirs_first: bool) -> None:
+        """Run one round, both sides in processes of their own, one after the other."""
+        theirs = self.theirs() if theirs_first else []
+        ours = [one for each in self.ours for one in fresh(each)]
+        theirs = theirs or self.theirs()
+        for row, a, b in zip(self.rows, ours, theirs * len(self.ours), strict=True):
+            row.ours.append(a)
+            row.theirs.append(b)
+            row.limits += row.limit()

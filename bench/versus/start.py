@@ -5,14 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import workloads
-from versus.real import RealStore, Round
-from versus.rows import Row
+from versus.real import RealStore
+from versus.rounds import Round, measured
+from versus.rows import Goal, Row, Work
 
-START = "process start to first message"
-COUNT = 200_000
+GOALS = {"process start to first message": Goal(14)}
 FIRST_MESSAGE = """
 import sys, rmqstore
 with rmqstore.open(sys.argv[1], "r+") as store:
@@ -20,32 +21,34 @@ with rmqstore.open(sys.argv[1], "r+") as store:
 """
 
 
-def lines() -> list[Row]:
-    """Return the line; its count is one start."""
-    return [Row(START, 14)]
+def works(folder: Path, messages: int) -> list[Work]:
+    """Return the workload on a store written by ours, a copy for each side."""
+    ours = workloads.written(folder / "start-ours", 1024, messages)
+    theirs = workloads.copy(ours, folder / "start-theirs")
+    sides = [
+        partial(measured, partial(start, path)) for start, path in ((them, theirs), (us, ours))
+    ]
+    return [Work([Row(*one) for one in GOALS.items()], sides[0], [sides[1]])]
 
 
-class Start:
-    """A store written by ours, a copy for each side."""
+def them(path: Path) -> list[Round]:
+    """Start a JVM and read."""
+    began = time.perf_counter_ns()
+    with RealStore() as real:
+        real.ask("open", dir=path)
+        real.ask("get", topic=workloads.TOPIC, queues=1, count=1, batch=1, body=True)
+        done = Round(time.perf_counter_ns() - began, None, 1)
+        real.ask("close")
+        return [done]
 
-    def __init__(self, folder: Path) -> None:
-        self.ours = workloads.written(folder / "start-ours", 1024, COUNT)
-        self.theirs = workloads.copy(self.ours, folder / "start-theirs")
 
-    def run(self, rows: list[Row]) -> None:
-        """Run one round; a process that ends is of no further use to either side."""
-        for row in rows:
-            began = time.perf_counter_ns()
-            with RealStore() as real:
-                real.ask("open", dir=self.theirs)
-                real.round("get", topic=workloads.TOPIC, queue_id=0, count=1, batch=1)
-                taken = time.perf_counter_ns() - began
-                row.theirs.append(Round(taken, 0, 1))
-                real.ask("close")
-            command = [sys.executable, "-c", FIRST_MESSAGE, str(self.ours), workloads.TOPIC]
-            began = time.perf_counter_ns()
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-                assert process.stdout is not None
-                length = int(process.stdout.readline())
-                row.ours.append(Round(time.perf_counter_ns() - began, 0, 1))
-            assert (length, process.returncode) == (1024, 0)
+def us(path: Path) -> list[Round]:
+    """Start Python and read."""
+    command = [sys.executable, "-c", FIRST_MESSAGE, str(path), workloads.TOPIC]
+    began = time.perf_counter_ns()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        length = int(process.stdout.readline())
+        done = Round(time.perf_counter_ns() - began, None, 1)
+    assert (length, process.returncode) == (1024, 0)
+    return [done]

@@ -52,7 +52,7 @@ def by_ours(path: Path, wanted: int) -> tuple[int, float]:
 
 
 def by_theirs(path: Path, wanted: int) -> tuple[int, float]:
-    """Put the same messages in batches of 64, whose encoding takes no time here, and close."""
+    """Put the same messages in batches of 64, and close."""
     calls, done = calls_for(wanted)
     fields = {"topic": workloads.TOPIC, "queues": workloads.QUEUES, "size": BODY}
     with RealStore() as real:

@@ -1,8 +1,6 @@
 package rmqstore.interop;
 
 import com.alibaba.fastjson.JSONObject;
-import com.sun.management.OperatingSystemMXBean;
-import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
@@ -10,6 +8,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.*;
 import java.util.concurrent.*;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.message.*;
 import org.apache.rocketmq.store.*;
@@ -20,9 +19,9 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
 /**
  * Times the real store at the workloads of {@code bench/versus}, one round a request.
  *
- * <p>Requests and answers as {@link StoreDriver}'s. A round answers {@code ns} and {@code cpu_ns} of its work
- * alone, and {@code count}, how many messages or keys that was. What comes from the other side, keys, times and
- * bodies, is handed over or made before.
+ * <p>Requests and answers as {@link StoreDriver}'s. A round answers {@code ns} of its work alone, and {@code count},
+ * how many messages or keys that was. What comes from the other side, keys, times and bodies, is handed over or made
+ * before.
  */
 public final class Versus {
     /** Distinct bodies; more messages take them in turn. */
@@ -30,14 +29,14 @@ public final class Versus {
     /** Messages of one client batch. */
     private static final int BATCH = 64;
     private static final InetSocketAddress HOST = new InetSocketAddress(InetAddress.getLoopbackAddress(), 10911);
-    private static final OperatingSystemMXBean MACHINE =
-        (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+    /** Pause between looks at the dispatch. */
+    private static final long PAUSE_NS = 200_000;
 
     private DefaultMessageStore store;
     private BrokerStatsManager stats;
+    private IndexFile index;
     private final Map<String, List<String>> keys = new HashMap<>();
     private final Map<Integer, List<byte[]>> bodies = new HashMap<>();
-    private final Map<String, IndexFile> indexes = new HashMap<>();
 
     /** Does the work of a round; answers how many messages or keys that was. */
     private interface Work {
@@ -67,11 +66,9 @@ public final class Versus {
     }
 
     private static void measure(JSONObject end, Work work) throws Exception {
-        long cpu = MACHINE.getProcessCpuTime();
         long began = System.nanoTime();
         long count = work.run();
         end.put("ns", System.nanoTime() - began);
-        end.put("cpu_ns", MACHINE.getProcessCpuTime() - cpu);
         end.put("count", count);
     }
 
@@ -104,10 +101,10 @@ public final class Versus {
         store = null;
     }
 
-    /** Without a pause: what is timed ends when the last message is visible. */
+    /** Waits until the last message is visible; a waiter that spins takes a core from the dispatch. */
     private void awaitDispatch() {
         while (store.dispatchBehindBytes() > 0) {
-            Thread.onSpinWait();
+            LockSupport.parkNanos(PAUSE_NS);
         }
     }
 
@@ -184,35 +181,31 @@ public final class Versus {
         awaitDispatch();
     }
 
-    /** Puts client batches that are encoded beforehand; timed until all is visible. */
+    /** Puts client batches, encoded for the store as a client does; timed until all is visible. */
     private void putBatch(JSONObject request, JSONObject end) throws Exception {
         String topic = request.getString("topic");
         int count = request.getIntValue("count");
         int queues = request.getIntValue("queues");
         List<byte[]> pool = bodies(request.getIntValue("size"));
-        List<byte[]> encoded = new ArrayList<>();
-        for (int i = 0; i < POOL / BATCH; i++) {
-            List<Message> messages = new ArrayList<>();
-            for (byte[] body : pool.subList(i * BATCH, (i + 1) * BATCH)) {
-                Message message = new Message(topic, body);
-                MessageClientIDSetter.setUniqID(message);
-                messages.add(message);
-            }
-            encoded.add(MessageDecoder.encodeMessages(messages));
-        }
         measure(end, () -> {
-            for (int i = 0; i < count / BATCH; i++) {
+            for (int i = 0; i < count; i += BATCH) {
+                List<Message> messages = new ArrayList<>();
+                for (int j = i; j < Math.min(count, i + BATCH); j++) {
+                    Message message = new Message(topic, pool.get(j % POOL));
+                    MessageClientIDSetter.setUniqID(message);
+                    messages.add(message);
+                }
                 MessageExtBatch batch = new MessageExtBatch();
                 batch.setTopic(topic);
-                batch.setQueueId(i % queues);
-                batch.setBody(encoded.get(i % encoded.size()));
+                batch.setQueueId(i / BATCH % queues);
+                batch.setBody(MessageDecoder.encodeMessages(messages));
                 batch.setBornTimestamp(System.currentTimeMillis());
                 batch.setBornHost(HOST);
                 batch.setStoreHost(HOST);
                 expect(store.putMessages(batch));
             }
             awaitDispatch();
-            return (long) count / BATCH * BATCH;
+            return count;
         });
     }
 
@@ -240,21 +233,26 @@ public final class Versus {
 
     // ---- reading
 
-    /** Decodes every message of a queue, {@code batch} a call, and uses its fields. */
+    /** Decodes {@code count} messages of each queue or all, {@code batch} a call, and uses their fields. */
     private long get(JSONObject request) throws Exception {
         String topic = request.getString("topic");
-        int queueId = request.getIntValue("queue_id");
+        int queues = request.getIntValue("queues");
         int batch = request.getIntValue("batch");
-        long at = 0, stop = request.getLongValue("count"), used = 0, seen = 0;
-        while (at < stop) {
-            GetMessageResult got = store.getMessage("versus", topic, queueId, at, batch, null);
-            for (ByteBuffer bytes : got.getMessageBufferList()) {
-                MessageExt m = MessageDecoder.decode(bytes, true, false);
-                used += m.getBody().length + m.getQueueOffset() + m.getStoreTimestamp() + m.getProperties().size();
-                seen++;
+        boolean body = request.getBooleanValue("body");
+        long used = 0, seen = 0;
+        for (int queueId = 0; queueId < queues; queueId++) {
+            long at = 0, stop = Math.min(request.getLongValue("count"), store.getMaxOffsetInQueue(topic, queueId));
+            while (at < stop) {
+                GetMessageResult got = store.getMessage("versus", topic, queueId, at, batch, null);
+                for (ByteBuffer bytes : got.getMessageBufferList()) {
+                    MessageExt m = MessageDecoder.decode(bytes, body, false);
+                    used += m.getQueueOffset() + m.getStoreTimestamp() + m.getProperties().size();
+                    used += body ? m.getBody().length : 0;
+                    seen++;
+                }
+                at = got.getNextBeginOffset();
+                got.release();
             }
-            at = got.getNextBeginOffset();
-            got.release();
         }
         if (used == 0) {
             throw new IllegalStateException("nothing was read");
@@ -267,17 +265,19 @@ public final class Versus {
         String topic = request.getString("topic");
         boolean decode = request.getBooleanValue("decode");
         List<String> wanted = keys.get(request.getString("keys"));
+        long used = 0;
         for (String key : wanted) {
             QueryMessageResult found = store.queryMessage(topic, key, 32, 0, Long.MAX_VALUE);
             if (found.getMessageBufferList().isEmpty()) {
                 throw new IllegalStateException("not found: " + key);
             }
             if (decode) {
-                MessageDecoder.decode(found.getMessageBufferList().get(0), true, false);
+                MessageExt m = MessageDecoder.decode(found.getMessageBufferList().get(0), true, false);
+                used += m.getBody().length + m.getQueueOffset() + m.getStoreTimestamp() + m.getProperties().size();
             }
             found.release();
         }
-        return wanted.size();
+        return used < 0 ? 0 : wanted.size();
     }
 
     private void offsetAt(JSONObject request, JSONObject end) throws Exception {
@@ -295,11 +295,10 @@ public final class Versus {
 
     // ---- the index file by itself
 
-    /** putKey of all the named keys into a fresh file; open for {@code index_select} unless dropped. */
+    /** putKey of all the named keys into a fresh file, which stays open for {@code index_select}. */
     private void indexPut(JSONObject request, JSONObject end) throws Exception {
-        String file = request.getString("file");
         List<String> named = keys.get(request.getString("keys"));
-        IndexFile index = new IndexFile(file, 5_000_000, 20_000_000, 0, 0);
+        index = new IndexFile(request.getString("file"), 5_000_000, 20_000_000, 0, 0);
         measure(end, () -> {
             long time = 1_700_000_000_000L;
             for (int i = 0; i < named.size(); i++) {
@@ -307,19 +306,10 @@ public final class Versus {
             }
             return named.size();
         });
-        indexes.put(file, index);
-        drop(request);
     }
 
-    /** Unmaps and removes the file, if this was its last use. */
-    private void drop(JSONObject request) {
-        if (request.getBooleanValue("drop")) {
-            indexes.remove(request.getString("file")).destroy(0);
-        }
-    }
-
+    /** Finds each of the named keys; then unmaps and removes the file. */
     private void indexSelect(JSONObject request, JSONObject end) throws Exception {
-        IndexFile index = indexes.get(request.getString("file"));
         List<String> wanted = keys.get(request.getString("keys"));
         measure(end, () -> {
             List<Long> found = new ArrayList<>();
@@ -332,6 +322,6 @@ public final class Versus {
             }
             return wanted.size();
         });
-        drop(request);
+        index.destroy(0);
     }
 }
