@@ -1,8 +1,8 @@
 """A scan as a ``pyarrow.dataset.Dataset`` that passes columns and filters of a query to the store.
 
 Arrow itself applies each filter and projection, batch by batch; the store is read only for the
-columns they name and, as far as ``pushdown.py`` can tell, only for matching messages. No thread
-reads ahead: Arrow's own scanner would buffer a large store without a small bound.
+columns they name and, as far as ``pushdown.py`` can tell, only for matching messages. The scan's own
+threads read ahead: Arrow's scanner would buffer a large store without a small bound.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow.dataset
 import pyarrow.fs
 
 from rmqstore.columns import pushdown
+from rmqstore.columns.side_by_side import cores
 
 if TYPE_CHECKING:
     from rmqstore.columns.selection import ScanSelection
@@ -77,7 +78,7 @@ class StoreDataset(pyarrow.dataset.FileSystemDataset):  # type: ignore[misc]
         memory_pool: Any = None,
     ) -> StoreScanner:
         """Return a scanner of these columns of the messages that pass a filter."""
-        scan = self._scan
+        scan = self._scan.replace(threads=cores() if use_threads else 1)
         if batch_size is not None and batch_size < scan.batch_rows:
             scan = scan.replace(batch_rows=batch_size)
         return StoreScanner(scan, columns, _conjunction(self._filter, filter))
@@ -271,7 +272,7 @@ class StoreScanner:
         left = num_rows
         if left > 0:
             rows = left if self._filter is None else self._scan.batch_rows
-            scan = self._scan.replace(batch_rows=min(rows, self._scan.batch_rows))
+            scan = self._scan.replace(batch_rows=min(rows, self._scan.batch_rows), threads=1)
             for batch in StoreScanner(scan, self._projection, self._filter).to_batches():
                 found.append(batch.slice(0, left))
                 left -= found[-1].num_rows

@@ -9,6 +9,8 @@ import importlib
 import operator
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from rmqstore import _core
@@ -16,6 +18,7 @@ from rmqstore.base.arguments import one_of, wrong_type, wrong_value
 from rmqstore.base.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from rmqstore.base.tables import html_table
 from rmqstore.base.times import to_millis
+from rmqstore.columns.side_by_side import batches
 from rmqstore.columns.selection import ScanExtent, ScannedStore
 from rmqstore.config.store_config import RmqStoreWarning
 
@@ -100,6 +103,7 @@ class Scan:
         self._batch_bytes = _bounded("batch_bytes", taken["batch_bytes"], 1, _BYTES_MOST)
         self._on_corruption = one_of("on_corruption", taken["on_corruption"], _ON_CORRUPTION)
         self._on_removed = one_of("on_removed", taken["on_removed"], _ON_REMOVED)
+        self._threads = _bounded("threads", taken["threads"], 1, INT32_MAX)
         self._pass(())  # raises now what the core refuses
 
     def __repr__(self) -> str:
@@ -271,7 +275,10 @@ class Scan:
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Return a new pass by the Arrow PyCapsule interface, with its own types."""
-        return self._pass().stream()
+        running = self._pass()
+        if self._threads == 1:
+            return running.stream()
+        return _core.BatchStream(running, batches(self._pass, self._threads)).stream()
 
     @property
     def schema(self) -> pa.Schema:
@@ -298,9 +305,9 @@ class Scan:
             The store is not open here.
         """
         record_batch = _needed("pyarrow").record_batch
-        running = self._pass()
-        while (batch := running.next_batch()) is not None:
-            yield record_batch(batch)
+        with closing(batches(self._pass, self._threads)) as found:
+            for batch in found:
+                yield record_batch(batch)
 
     def to_table(self) -> pa.Table:
         """Return all messages as a ``pyarrow.Table``; errors as :meth:`to_batches`."""
@@ -338,7 +345,10 @@ class Scan:
 
     def count(self) -> int:
         """Return the number of messages, without reading columns; errors as :meth:`to_batches`."""
-        return self._pass(()).count()
+        if self._threads == 1 or self._topics:  # along queues no record may have to be read
+            return self._pass(()).count()
+        rows = partial(self._pass, (), batch_rows=_ROWS_MOST)
+        return sum(map(len, batches(rows, self._threads)))
 
     def __iter__(self) -> Iterator[_core.Message]:
         """Iterate over the messages, whatever the columns; errors as `to_batches`."""
@@ -370,6 +380,7 @@ def scan(
     sql: str | None = None,
     batch_rows: SupportsIndex = 16384,
     batch_bytes: SupportsIndex = 8 << 20,
+    threads: SupportsIndex = 1,
     on_corruption: Literal["raise", "skip", "stop"] = "raise",
     on_removed: Literal["raise", "skip"] = "raise",
 ) -> Scan:
@@ -409,6 +420,12 @@ def scan(
     batch_rows, batch_bytes : int, optional
         A batch ends at so many rows, or so many bytes of columns; that bounds the memory of a
         scan.
+    threads : int, optional
+        Ranges of the log, or of a single queue, are read by so many threads side by side, of at
+        most the machine's processors or 8. Rows, their order and errors are those of one thread;
+        batches end at the ends of the ranges as well. For each thread, and two more, up to
+        16 MiB of columns and a batch are kept ahead of the consumer. Iterations over messages,
+        several queues merged and records found by the index are read by one thread.
     on_corruption : {"raise", "skip", "stop"}, optional
         At an invalid record: raise an error, skip to the next valid one, or end. A compressed
         body that cannot be inflated counts if ``body`` is requested.

@@ -28,6 +28,7 @@ cdef class ColumnBatch:
     cdef ArrowArray array
     cdef ArrowSchema schema
     cdef int64_t rows
+    cdef int64_t bytes           # upper bound for the columns
 
     def __init__(self):
         raise TypeError("made by a scan")
@@ -38,6 +39,11 @@ cdef class ColumnBatch:
 
     def __len__(self):
         return self.rows
+
+    @property
+    def nbytes(self):
+        """Upper bound for the bytes of the columns."""
+        return self.bytes
 
     @cython.critical_section
     def __arrow_c_array__(self, requested_schema=None):

@@ -50,6 +50,7 @@ cdef class ScanPass:
     cdef Turn turn               # one caller at a time
     cdef list keep
     cdef bytes last_error
+    cdef ScanPass whole          # the pass that this one is a part of
 
     def __cinit__(self, OpenStore engine, tuple columns, tuple topics, int64_t queue_id,
                   int64_t start, int64_t stop, int64_t since, int64_t until, tags, sql,
@@ -156,6 +157,7 @@ cdef class ScanPass:
         if not self.fill():
             return None
         batch.rows = self.scan.batch.rows
+        batch.bytes = self.scan.batch.bytes
         with nogil:
             rc = batch_export(&self.scan.batch, &batch.array)
             if rc == 0:
@@ -186,6 +188,55 @@ cdef class ScanPass:
             self.scan.batch.bytes = 0
             turn_end(&self.turn)
         return found
+
+    def begin(self):
+        """Fix the head, the path and the range, and read nothing.
+
+        Return the range and the bytes of its records, as (start, stop, bytes), to be read by
+        parts in place of this pass; None if it is not to be cut.
+        """
+        cdef Extent extent
+        cdef int64_t rows = self.scan.batch_rows
+        cdef int64_t rc
+        cdef bint cut = False
+        with nogil:
+            rc = pass_begin(&self.scan, &self.turn)
+            if rc == 0:
+                self.scan.batch_rows = 0     # as if the batch were full
+                rc = pass_slice(&self.scan)
+                self.scan.batch_rows = rows
+                cut = rc == PASS_GOES_ON and store_enter(self.scan.store) == 0
+                if cut:
+                    cut = scan_extent(&self.scan, &extent)
+                    store_leave(self.scan.store)
+                turn_end(&self.turn)
+        if rc < 0:
+            raise (self.failure(rc) if rc == -EDEADLOCK else
+                   unreadable_error(self.scan.store, NULL, rc, self.engine._path))
+        return (extent.start, extent.stop, extent.bytes) if cut else None
+
+    def cut(self, int64_t at):
+        """Return where to cut the range near ``at``, at or before it."""
+        cdef int64_t rc
+        with nogil:
+            rc = store_enter(self.scan.store)
+            if rc == 0:
+                at = scan_cut(&self.scan, at)
+                store_leave(self.scan.store)
+        check(rc, &self.scan.store.failure, self.engine._path)
+        return at
+
+    def be_part(self, ScanPass whole, int64_t start, int64_t stop):
+        """Read [start, stop) of a pass that has begun, and is read no more itself."""
+        self.whole = whole
+        self.scan.whole = &whole.scan
+        self.scan.start = start
+        self.scan.stop = stop
+
+    @property
+    def stopped(self):
+        """Whether the pass ended at damage, as ``on_corruption="stop"`` has it."""
+        return self.scan.stopped
 
     def extent(self, bint queued_too=True):
         """Return the log's begin, the end of its fully queued part, and its end.

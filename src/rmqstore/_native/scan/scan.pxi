@@ -28,7 +28,7 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
     cdef int64_t records = 0
     cdef int64_t examined = 0
     if not scan.begun:
-        rc = scan_begin(scan)
+        rc = scan_begin(scan) if scan.whole == NULL else scan_begin_part(scan)
         if rc == E_REMOVED and source.queues.removed != NULL:
             rc = scan_go_on(scan, rc)
         if rc < 0:
@@ -94,7 +94,7 @@ cdef void scan_record(Scan *scan, const char *data, const Record *record) noexce
     elif rc < 0 and (rc != E_CORRUPT or scan.on_corruption == ON_BAD_RAISE):
         scan_failed(scan, rc)
     elif rc < 0:
-        scan.ended = scan.on_corruption == ON_BAD_STOP
+        scan.ended = scan.stopped = scan.on_corruption == ON_BAD_STOP
 
 
 cdef int64_t scan_failed(Scan *scan, int64_t status) noexcept nogil:
@@ -120,9 +120,10 @@ cdef int64_t scan_go_on(Scan *scan, int64_t rc) noexcept nogil:
                 return scan_removed(scan, NULL, source.cursor.at, log_first(scan.store))
             lane = &source.queues.lanes[source.queues.heap[0]]
             queue_refresh_now(scan.store, lane.queue)
-            return scan_removed(scan, lane.queue, lane.at, lane_following(lane))
+            return scan_removed(scan, lane.queue, lane.at, lane_following(scan, lane))
     if rc == E_CORRUPT:
         if scan.on_corruption == ON_BAD_STOP:
+            scan.stopped = True
             return 0
         if scan.on_corruption == ON_BAD_RAISE:
             scan.field = source.cursor.field
@@ -140,10 +141,15 @@ cdef int64_t scan_go_on(Scan *scan, int64_t rc) noexcept nogil:
     return rc
 
 
-cdef int64_t lane_following(const Lane *lane) noexcept nogil:
+cdef int64_t lane_end(const Scan *scan, const Lane *lane) noexcept nogil:
+    """End of the lane in the whole pass."""
+    return lane.stop if scan.whole == NULL else scan.whole.source.queues.lanes.stop
+
+
+cdef int64_t lane_following(const Scan *scan, const Lane *lane) noexcept nogil:
     """First queue offset at or after the lane's that has a file."""
     cdef int64_t start = file_set_next_start(&lane.queue.files, lane.at * UNIT_BYTES)
-    return max(start // UNIT_BYTES if start >= 0 else lane.stop,
+    return max(start // UNIT_BYTES if start >= 0 else lane_end(scan, lane),
                atomic_get(&lane.queue.min_offset))
 
 
@@ -155,17 +161,19 @@ cdef int64_t scan_lane_resume(Scan *scan, Lane *lane) noexcept nogil:
     while rc == E_REMOVED:
         queue_refresh_now(scan.store, lane.queue)
         removed = source.queues.made_again or lane.at < atomic_get(&lane.queue.min_offset) \
-            or atomic_get(&lane.queue.max_offset) < lane.stop
+            or atomic_get(&lane.queue.max_offset) < lane_end(scan, lane)
         if removed and scan.on_removed == ON_BAD_RAISE:
-            return scan_removed(scan, lane.queue, lane.at, lane_following(lane))
+            return scan_removed(scan, lane.queue, lane.at, lane_following(scan, lane))
         if not removed and scan.on_corruption == ON_BAD_STOP:
+            scan.stopped = True
             return 0
         if not removed and scan.on_corruption == ON_BAD_RAISE:
             scan.removed_queue = lane.queue
             scan.field = FIELD_MISSING
             scan.bad_offset = lane.at * UNIT_BYTES
             return E_CORRUPT
-        lane.at = lane.stop if source.queues.made_again else max(lane.at + 1, lane_following(lane))
+        lane.at = lane.stop if source.queues.made_again \
+            else max(lane.at + 1, lane_following(scan, lane))
         source.queues.made_again = False
         rc = merged_start(&source.queues)
         lane = source.queues.removed

@@ -37,6 +37,8 @@ cdef struct Scan:
     Record waiting               # needs a batch of its own
     const char *waiting_data     # NULL: none; valid until the source advances
     PyObject *error              # an exception raised by inflating
+    bint stopped                 # ended at damage, by ON_BAD_STOP
+    const Scan *whole            # the pass that this one is a part of; NULL: none
 
 
 # Scope of the refresh that finds the end of the readable log.
