@@ -108,6 +108,7 @@ cdef int64_t scan_go_on(Scan *scan, int64_t rc) noexcept nogil:
     """After a failure: 1 to continue after it, 0 at the end, or the failure if it is raised."""
     cdef ScanSource *source = &scan.source
     cdef Lane *lane
+    cdef int64_t first
     if rc == E_REMOVED:
         log_refresh_now(scan.store)
         if source.queues.removed != NULL:
@@ -120,7 +121,9 @@ cdef int64_t scan_go_on(Scan *scan, int64_t rc) noexcept nogil:
                 return scan_removed(scan, NULL, source.cursor.at, log_first(scan.store))
             lane = &source.queues.lanes[source.queues.heap[0]]
             queue_refresh_now(scan.store, lane.queue)
-            return scan_removed(scan, lane.queue, lane.at, lane_following(scan, lane))
+            first = queue_first_kept(scan.store, lane.queue, lane.at, lane_end(scan, lane))
+            return scan_removed(scan, lane.queue, lane.at,
+                                first if first >= 0 else lane_following(scan, lane))
     if rc == E_CORRUPT:
         if scan.on_corruption == ON_BAD_STOP:
             scan.stopped = True
