@@ -211,6 +211,7 @@ include "_native/scan/scan_filter.pxi"
 include "_native/scan/scan_source.pxi"
 include "_native/scan/scan_plan.pxi"
 include "_native/scan/scan_parts.pxi"
+include "_native/scan/scan_units.pxi"
 include "_native/scan/scan.pxi"
 
 # store: opening, start of the threads, close. Uses base to read.

@@ -344,8 +344,11 @@ class Scan:
         return StoreDataset(self)
 
     def count(self) -> int:
-        """Return the number of messages, without reading columns; errors as :meth:`to_batches`."""
-        if self._threads == 1 or self._topics:  # along queues no record may have to be read
+        """Return the number of messages, along queues from their units: see ``columns``.
+
+        Errors as :meth:`to_batches`.
+        """
+        if self._threads == 1:
             return self._pass(()).count()
         rows = partial(self._pass, (), batch_rows=_ROWS_MOST)
         return sum(map(len, batches(rows, self._threads)))
@@ -398,7 +401,10 @@ def scan(
         Names from ``topic queue_id queue_offset physical_offset store_size msg_id uniq_key
         tags keys properties body flag sys_flag born_timestamp store_timestamp born_host
         store_host reconsume_times prepared_transaction_offset body_crc``, in any order; all
-        of them by default. ``raw_body``, the body as stored, only if it is named.
+        of them by default. ``raw_body``, the body as stored, only if it is named. Along
+        queues, counts and ``queue_id queue_offset physical_offset store_size`` alone, without
+        a filter, are read from units: they show no damage inside a record, and nothing that
+        the log has lost. Where units are in doubt, records are read.
     start, stop : int, optional
         Physical offsets in bytes: records that begin in ``[start, stop)``. With one topic and
         a queue, queue offsets.

@@ -163,6 +163,17 @@ cdef int64_t file_set_gap(FileSet *files, int64_t start, int64_t stop) noexcept 
     return found
 
 
+cdef bint file_set_has(FileSet *files, int64_t start, int64_t stop) noexcept nogil:
+    """Whether the files have each byte of [start, stop)."""
+    cdef int64_t i
+    lock_take(&files.lock)
+    for i in range(files.count):
+        if files.slots[i].start <= start < files.slots[i].start + files.slots[i].length:
+            start = files.slots[i].start + files.slots[i].length
+    lock_give(&files.lock)
+    return start >= stop
+
+
 cdef int64_t file_set_map(FileSet *files, MappedFile *file, const char *path) noexcept nogil:
     """Map a written file; a queue's without read-ahead.
 

@@ -99,6 +99,15 @@ cdef bint has_unnamed_damage(const Recovery *recovery, int64_t start, int64_t st
     return False
 
 
+cdef bint has_damage(const Recovery *recovery, int64_t start, int64_t stop) noexcept nogil:
+    """Whether damage was found on opening in a part of the log."""
+    cdef int64_t i
+    for i in range(recovery.damage_count):
+        if recovery.damages[i].start < stop and start < recovery.damages[i].stop:
+            return True
+    return False
+
+
 cdef bint is_reported_damage(const Recovery *recovery, int64_t offset) noexcept nogil:
     """Whether damage at ``offset`` was reported on opening, or is repaired by a recovery."""
     cdef const Damage *damage

@@ -148,6 +148,7 @@ cdef struct View:
     int64_t queued_until         # from queued_first up to here every record is in a queue
     int64_t queued_first
     int64_t queued_minimums
+    atomic_i64 queued_again_at   # monotonic ns of the next check, after one for units alone failed
     atomic_i64 scanned_records   # by all scans
     atomic_i64 scanned_bytes
     bint queue_size_inferred     # inferred from the files, as none is configured

@@ -14,6 +14,7 @@ cdef struct Lane:
     Slice units                  # from units_at on
     int64_t units_at
     int64_t units_count
+    int64_t rows_end             # log offset after the last row that a unit alone gave
     Unit unit
 
 

@@ -8,6 +8,7 @@
 
 cdef enum:
     BOUNDARY_NEAR = 256 << 10       # of the log, walked as soon as a queue's unit is found
+    SURE_LOG_BYTES = 16 << 10       # of the log, whose units are as costly as to read a record
 
 
 cdef struct Extents:
@@ -27,21 +28,69 @@ cdef inline uint64_t offset_hash(int64_t offset) noexcept nogil:
 cdef uint64_t offset_hash_seed = 0
 
 
-cdef int64_t log_is_all_queued(Store *store, int64_t stop) noexcept nogil:
-    """1 if each record below ``stop``, a record's end, has a unit in a queue; 0; -errno."""
-    cdef int64_t rc, first, minimums
-    lock_take(&store.view.queued_lock)
-    first = log_first(store)
-    minimums = queue_minimums(store)
+cdef int64_t queued_until(Store *store) noexcept nogil:
+    """Log offset up to which each record is known to have a unit.  Under the lock."""
+    cdef int64_t first = log_first(store)
+    cdef int64_t minimums = queue_minimums(store)
     if first != store.view.queued_first or minimums != store.view.queued_minimums:
         store.view.queued_until = first           # files were removed: start over
         store.view.queued_first = first
         store.view.queued_minimums = minimums
-    rc = log_is_covered(store, store.view.queued_until, stop)
+    return store.view.queued_until
+
+
+cdef int64_t log_is_all_queued(Store *store, int64_t stop) noexcept nogil:
+    """1 if each record below ``stop``, a record's end, has a unit in a queue; 0; -errno."""
+    cdef int64_t rc
+    lock_take(&store.view.queued_lock)
+    rc = log_is_covered(store, queued_until(store), stop)
     if rc == 1:
         store.view.queued_until = max(store.view.queued_until, stop)
     lock_give(&store.view.queued_lock)
     return 0 if rc == E_REMOVED or rc == E_NOT_FOUND else rc
+
+
+cdef bint units_are_sure(
+    Store *store, int64_t rows, int64_t start, int64_t stop,
+) noexcept nogil:
+    """Whether each unit of an ordinary queue in [start, stop) has a record of its own in the log.
+
+    Units that cover the log once are of records that do not overlap, of their own queues: a record
+    in an ordinary queue of another topic, by multi-dispatch, has two.  Known damage, or a cut or
+    missing file of the log, is a doubt.  So is a check that costs more than to read ``rows``
+    records.
+    """
+    cdef int64_t known, began, cost
+    if has_damage(&store.recovery, start, stop) or not file_set_has(&store.log, start, stop):
+        return False
+    lock_take(&store.view.queued_lock)
+    known = queued_until(store)
+    lock_give(&store.view.queued_lock)
+    if known >= stop:
+        return True
+    began = monotonic_ns()
+    cost = (stop - known) // SURE_LOG_BYTES
+    if not store.writable:
+        cost += topic_queues(&store.table)
+    if rows < cost or began < atomic_get(&store.view.queued_again_at):
+        return False
+    if refresh_queues(store) == 0:
+        newest_unit_end(store, LIST_IF_OLD)
+        if log_is_all_queued(store, stop) == 1:
+            return True
+    known = monotonic_ns()
+    atomic_set(&store.view.queued_again_at, known + (known - began) * SEARCH_SHARE)
+    return False
+
+
+cdef int64_t topic_queues(TopicTable *table) noexcept nogil:
+    """Queues of all topics."""
+    cdef Queue *queue = first_queue(table)
+    cdef int64_t count = 0
+    while queue != NULL:
+        count += 1
+        queue = next_queue(queue)
+    return count
 
 
 cdef int64_t queue_minimums(Store *store) noexcept nogil:

@@ -27,12 +27,16 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
     cdef int64_t rc
     cdef int64_t records = 0
     cdef int64_t examined = 0
+    cdef int64_t low = 0
     if not scan.begun:
         rc = scan_begin(scan) if scan.whole == NULL else scan_begin_part(scan)
         if rc == E_REMOVED and source.queues.removed != NULL:
             rc = scan_go_on(scan, rc)
         if rc < 0:
             return scan_failed(scan, rc)
+    if source.by_units:
+        log_refresh(scan.store)
+        low = log_first(scan.store)
     scan.filter.messages.work = 0
     while not scan.ended and examined < SLICE_BYTES and scan.filter.messages.work < FILTER_WORK:
         if scan_batch_full(scan):
@@ -43,7 +47,12 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
             scan.waiting_data = NULL
             rc = record.size
         else:
-            rc = source_next(source, &scan.filter, &record, &data)
+            rc = scan_unit_rows(scan, low) if source.by_units else 0
+            if rc > 0:
+                examined += rc * UNIT_BYTES
+                continue
+            if rc == 0:
+                rc = source_next(source, &scan.filter, &record, &data)
             if rc > ROW_BYTES_ALONE and batch.rows:
                 scan.waiting = record
                 scan.waiting_data = data
@@ -53,7 +62,8 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
             examined += rc
             scan_record(scan, data, &record)
         elif rc == 0 and scan.tail >= 0:
-            scan.source.along = ALONG_LOG
+            source.along = ALONG_LOG
+            source.by_units = False
             rc = scan_find_record(scan, scan.tail)
             scan.tail = -1
             if rc < 0:

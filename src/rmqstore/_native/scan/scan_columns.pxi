@@ -91,6 +91,7 @@ cdef struct Batch:
     int64_t row_bytes            # of a row, without bodies, properties and topic
     int64_t properties_times     # columns computed from the properties
     int64_t text_bytes           # of the properties of the current row, decoded
+    bint of_units                # no column but those that units hold
     bint wants_topic
     bint wants_body
     bint wants_raw_body
@@ -111,11 +112,13 @@ cdef int64_t batch_init(Batch *batch, const int64_t *fields, int64_t count) noex
         return E_NO_MEMORY
     batch.count = count
     batch.row_bytes = 1
+    batch.of_units = True
     for i in range(count):
         column = &batch.columns[i]
         column.field = fields[i]
         column.layout = COLUMN_KINDS[fields[i]].layout
         batch.row_bytes += ROW_BYTES_OF_TEXT if column.layout >= LAYOUT_TEXT else 8
+        batch.of_units &= SCAN_QUEUE_ID <= column.field <= SCAN_STORE_SIZE
         batch.properties_times += SCAN_UNIQ_KEY <= column.field <= SCAN_PROPERTIES
         batch.wants_topic |= column.field == SCAN_TOPIC
         batch.wants_body |= column.field == SCAN_BODY
@@ -422,6 +425,36 @@ cdef int64_t batch_add(
     batch.rows += 1
     batch.last_bytes = row_bytes(batch, record, body_length)
     batch.bytes += batch.last_bytes
+    return 0
+
+
+cdef int64_t batch_add_units(
+    Batch *batch, const Queue *queue, int64_t queue_offset, const char *units, int64_t count,
+) noexcept nogil:
+    """Append values for units from ``queue_offset`` on, without counting rows; or E_NO_MEMORY."""
+    cdef OutputColumn *column
+    cdef int32_t *narrow
+    cdef int64_t *wide
+    cdef int64_t i, k
+    for i in range(batch.count):
+        column = &batch.columns[i]
+        if growing_room(&column.values, 8 * count) < 0:
+            return E_NO_MEMORY
+        narrow = <int32_t *>(column.values.data + column.values.length)
+        wide = <int64_t *>narrow
+        if column.field == SCAN_QUEUE_ID:
+            for k in range(count):
+                narrow[k] = queue.id
+        elif column.field == SCAN_STORE_SIZE:
+            for k in range(count):
+                narrow[k] = get_i32(units + k * UNIT_BYTES + UNIT_SIZE)
+        elif column.field == SCAN_QUEUE_OFFSET:
+            for k in range(count):
+                wide[k] = queue_offset + k
+        else:
+            for k in range(count):
+                wide[k] = get_i64(units + k * UNIT_BYTES + UNIT_PHYSICAL_OFFSET)
+        column.values.length += count * (4 if column.layout == LAYOUT_INT32 else 8)
     return 0
 
 

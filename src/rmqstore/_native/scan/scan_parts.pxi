@@ -16,13 +16,14 @@ cdef struct Extent:
 cdef bint scan_extent(const Scan *whole, Extent *extent) noexcept nogil:
     """Range of a pass that has begun and read nothing; False if it is not to be cut.
 
-    Merged queues are not: a damaged unit would part them otherwise than it orders them.
+    Merged queues are not: a damaged unit would part them otherwise than it orders them; nor are
+    units alone, which are read faster than threads start.
     """
     cdef const Lane *lane
     cdef Unit unit
     cdef int64_t i, at
     cdef int64_t named = 0
-    if not whole.begun or whole.ended or whole.tail >= 0:
+    if not whole.begun or whole.ended or whole.tail >= 0 or whole.source.by_units:
         return False
     if whole.source.along == ALONG_LOG:
         extent.start = whole.source.cursor.at

@@ -70,6 +70,20 @@ cdef int64_t queue_head(Scan *scan) noexcept nogil:
     return file_set_stop(&store.log)
 
 
+cdef bint scan_asks_units(const Scan *scan) noexcept nogil:
+    """Whether units hold all that is requested of a record of its own queue."""
+    cdef const ScanFilter *filter = &scan.filter
+    cdef int64_t i
+    if scan.messages != NULL or not scan.batch.of_units or filter.messages.active \
+            or filter.keys.count or filter.since > INT64_LEAST or filter.until < INT64_MOST \
+            or (filter.queue_id >= 0 and not filter.queued):
+        return False
+    for i in range(filter.topics.count):
+        if name_is_light(filter.topics.texts[i], filter.topics.lengths[i]):
+            return False                     # units of other queues' records
+    return True
+
+
 cdef int64_t scan_begin(Scan *scan) noexcept nogil:
     """Fix the end and choose the path."""
     cdef Store *store = scan.store
@@ -214,7 +228,11 @@ cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
     if source.cursor.stop < scan.head:
         rc = queue_first_at_or_after(queue, source.cursor.stop, lane.at, lane.stop)
         lane.stop = rc if rc >= 0 else lane.stop
-    return merged_start(&source.queues)
+    rc = merged_start(&source.queues)
+    if rc == 0 and source.queues.heap_count and scan_asks_units(scan):
+        source.by_units = units_are_sure(
+            store, lane.stop - lane.at, lane.unit.physical_offset, source.queues.end)
+    return rc
 
 
 cdef Queue *scan_queue(Scan *scan) noexcept nogil:
@@ -256,7 +274,8 @@ cdef int64_t all_units(Store *store) noexcept nogil:
 cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
     """Choose the topics' merged queues if they take less reading than the log: 1; else 0.
 
-    Records after the newest unit are in no queue yet: they are scanned in the log.
+    Units alone always do.  Records after the newest unit are in no queue yet: they are scanned in
+    the log.
     """
     cdef Store *store = scan.store
     cdef ScanSource *source = &scan.source
@@ -264,6 +283,7 @@ cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
     cdef int64_t stop = source.cursor.stop
     cdef int64_t count = 0
     cdef int64_t i, rc, all, newest
+    cdef bint less
     cdef Topic *topic
     cdef Queue *queue
     for i in range(scan.filter.topics.count):
@@ -273,12 +293,15 @@ cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
             return 0                         # its records, if any, are in no queue
         count += topic_units(topic)
     all = max(all_units(store), 1)
-    if count * ((stop - start) // all + RECORD_COST) >= stop - start:
+    less = count * ((stop - start) // all + RECORD_COST) < stop - start
+    if not less and not scan_asks_units(scan):
         return 0
     newest = newest_unit_end(store, LISTED_NOW)
-    rc = log_is_all_queued(store, newest)
-    if rc <= 0:
-        return rc
+    source.by_units = scan_asks_units(scan) and units_are_sure(store, count, start, newest)
+    if not source.by_units:
+        rc = log_is_all_queued(store, newest) if less else 0
+        if rc <= 0:
+            return rc
     source.along = ALONG_QUEUES
     source.queues.end = min(stop, newest)
     for i in range(scan.filter.topics.count):

@@ -14,6 +14,7 @@ cdef struct ScanSource:
     Offsets offsets              # ascending
     int64_t next_offset          # position in ``offsets``
     int64_t read_to              # end of the last record read
+    bint by_units                # along queues whose units are sure, and hold all that is wanted
 
 
 cdef void source_free(ScanSource *source) noexcept nogil:
