@@ -110,6 +110,12 @@ SUBJECTS = {
         "[spark.md](../spark.md) has the data source's options, with examples.",
         {"rmqstore.spark": "*"},
     ),
+    "toolbox": Subject(
+        "Toolbox",
+        "Sizes, searches, ways of messages, offsets: the functions behind the verbs of"
+        " [cli.md](../cli.md).",
+        {"rmqstore.toolbox": "*"},
+    ),
     "offline": Subject(
         "Offline: logs",
         "Ranges of a log, and logs copied and written. Queues and index:"

@@ -187,7 +187,7 @@ __all__ = [
 
 
 # ``serve`` is a callable module, so that importing a part of it does not hide the function.
-_SUBMODULES = ("metrics", "serve", "testing")
+_SUBMODULES = ("metrics", "serve", "testing", "toolbox")
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,12 +72,16 @@ def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> in
         raise click.UsageError(str(error), ctx) from None
 
 
-def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function], click.Command]:
+def store_command(
+    *places: str, store_name: str = "STORE", examples: Sequence[str] = ()
+) -> Callable[[Function], click.Command]:
     """Make a verb of a function that takes ``store``, ``config`` and ``places``.
 
     ``places`` are the arguments behind STORE, passed on by their names in lower case. Even if
-    ``RMQSTORE_PATH`` names the store, one argument more than ``places`` is STORE.
+    ``RMQSTORE_PATH`` names the store, one argument more than ``places`` is STORE. The help ends
+    with ``examples``, each without the program's name.
     """
+    lines = "".join(f"  rmqstore {one}\n" for one in examples)
 
     def decorate(function: Function) -> click.Command:
         @functools.wraps(function)
@@ -103,7 +107,7 @@ def store_command(*places: str, store_name: str = "STORE") -> Callable[[Function
             function(store=path, **named, **options)
 
         decorators = [
-            click.command(),
+            click.command(epilog=f"\b\nExamples:\n{lines}" if lines else None),
             click.argument(
                 "words",
                 nargs=-1,

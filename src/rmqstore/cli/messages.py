@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,27 +18,19 @@ from rmqstore.cli.common import (
     known_topic,
     once,
     open_store,
-    output_option,
     store_command,
     time_of,
     topic_option,
-    zone_option,
 )
 from rmqstore.cli.failures import NOT_FOUND, CliError
 from rmqstore.cli.message_lines import (
-    BODY_MODES,
     Bodies,
-    MessageLines,
-    csv_heading,
-    csv_lines,
-    formatted,
-    json_lines,
 )
-from rmqstore.cli.output import Column, Writer, resolve, write_bytes
+from rmqstore.cli.output import resolve
 from rmqstore.cli.place import message_of, refuse_place
 from rmqstore.cli.progress import Progress
+from rmqstore.cli.shown import Shown, shape_options
 from rmqstore.cli.walk import Bound, Damaged, MessageSelection, follow, walk
-from rmqstore.cli.writers import writer_for
 from rmqstore.errors import StoreCorruptError
 from rmqstore.filters import check_filter
 
@@ -50,26 +41,6 @@ __all__ = ["cat", "find", "get"]
 
 _NUMBER = re.compile(r"\d{1,19}", re.ASCII)
 _LAST = re.compile(r"-(\d{1,18})", re.ASCII)
-
-
-def _shape_options(function: Any) -> Any:
-    """Add the options for the form of messages."""
-    body = click.option(
-        "--body",
-        type=click.Choice(BODY_MODES),
-        default="auto",
-        show_default=True,
-        help="How bodies are written; auto: as text where they are UTF-8, else base64; in a table "
-        "what trace messages say.",
-    )
-    form = click.option(
-        "-f",
-        "--format",
-        "form",
-        metavar="FORMAT",
-        help="Write each message by a format: " + render.format_help() + r", %%, \n, \t, \xHH.",
-    )
-    return body(form(zone_option(output_option(function))))
 
 
 def _bound_of(ctx: click.Context, param: click.Parameter, value: str | None) -> Bound | None:
@@ -116,7 +87,7 @@ def _settle(bound: Bound | None, of_queue: bool) -> Bound | None:
 @once("--sql", text="Only what passes: \"amount > 5 AND region IN ('eu', 'us')\".")
 @click.option("-n", "--number", type=click.IntRange(0, INT64_MAX), help="So many at most.")
 @click.option("--follow", "following", is_flag=True, help="Wait for more at the end.")
-@_shape_options
+@shape_options
 def cat(
     *,
     store: str,
@@ -144,7 +115,7 @@ def cat(
     chosen = MessageSelection(
         topic, queue_id, _settle(start, of_queue), _settle(stop, of_queue), tags, sql
     )
-    show = _Show(output, form, body, local)
+    show = Shown(output, form, body, local)
     progress = Progress("reading", "messages", among_rows=True)
     with (
         open_store(store, "r", config) as opened,
@@ -171,7 +142,7 @@ def cat(
 
 
 @store_command("ID")
-@_shape_options
+@shape_options
 def get(
     *,
     store: str,
@@ -194,7 +165,7 @@ def get(
             render.print_message(message, body, local, bodies)
             bodies.check()
             return
-        show = _Show(output, form, body, local)
+        show = Shown(output, form, body, local)
         with show.writer:
             show.all([message])
     show.bodies.check()
@@ -220,7 +191,7 @@ def get(
     is_flag=True,
     help="Search index files alone, not the parts of the log they miss.",
 )
-@_shape_options
+@shape_options
 def find(
     *,
     store: str,
@@ -267,7 +238,7 @@ def find(
             when = " and was stored in that time" if (begin, end) != (None, None) else ""
             raise CliError(f"no message in {where} has the key {key!r}{when}", NOT_FOUND)
         newest_first = [hits[offset] for offset in sorted(hits, reverse=True)]
-        show = _Show(output, form, body, local, render.FOUND_COLUMNS)
+        show = Shown(output, form, body, local, render.FOUND_COLUMNS)
         with show.writer:
             show.all(
                 newest_first
@@ -276,52 +247,3 @@ def find(
             )
     damaged.check()
     show.bodies.check()
-
-
-class _Show:
-    """Writer of messages in the requested form."""
-
-    def __init__(
-        self,
-        output: str | None,
-        form: str | None,
-        body: str,
-        local: bool,
-        columns: Sequence[Column] = render.TABLE_COLUMNS,
-    ) -> None:
-        self.body = body
-        self.bodies = Bodies()
-        chosen = resolve(output)
-        self.table: Writer | None = None
-        if form is not None:
-            pieces = render.parse_format(form)
-            lines = self.bodies.noted(
-                lambda rows, failed: formatted(rows, pieces, body, local=local, failed=failed)
-            )
-        elif chosen == "csv":
-            cells = "auto" if body == "json" else body
-            write_bytes(csv_heading(cells))
-            lines = self.bodies.noted(
-                lambda rows, failed: csv_lines(rows, cells, local=local, failed=failed)
-            )
-        elif chosen == "jsonl":
-            lines = self.bodies.noted(
-                lambda rows, failed: json_lines(rows, body, local=local, failed=failed)
-            )
-        else:
-            self.table = writer_for("table", columns, local=local)
-            return
-        self.lines = MessageLines(lines)
-
-    @property
-    def writer(self) -> Writer | MessageLines:
-        """The writer to flush, and to use with ``with``."""
-        return self.table or self.lines
-
-    def all(self, messages: Iterable[Message]) -> None:
-        """Write the messages."""
-        if self.table is not None:
-            for message in messages:
-                self.table.row(render.as_row(message, self.body, self.bodies))
-        else:
-            self.lines.all(messages)

@@ -7,10 +7,10 @@ Source: ``tools/command/consumer/ConsumerProgressSubCommand.java``,
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqstore.base import arrays
 from rmqstore.base.layout import UNIT, UNIT_BLANK_SIZE
@@ -23,7 +23,18 @@ if TYPE_CHECKING:
     from rmqstore.brokerfiles.offsets import Offsets
     from rmqstore.directory.registry import TopicRegistry
 
-__all__ = ["Lag", "QueueBounds", "bounds_by_topic", "lag_of", "time_of_one", "with_uncommitted"]
+__all__ = [
+    "Lag",
+    "QueueBounds",
+    "bounds_by_topic",
+    "lag_of",
+    "queued_size",
+    "time_of_one",
+    "with_uncommitted",
+    "within_bounds",
+]
+
+_T = TypeVar("_T")
 
 _FEW = 1024  # units that are added up faster than NumPy is imported
 _PIECE = 1 << 20  # units in memory at a time
@@ -141,38 +152,53 @@ def _of_queue(
     sizes: bool,
 ) -> Lag:
     group, topic, queue_id, committed = wanted
-    for tried in range(_TRIES):
-        if tried:
-            bounds = core.bounds(topic, queue_id)
-        low, high = bounds or (0, 0)
+
+    def read(low: int, high: int) -> tuple[int, int, int, int, timedelta]:
         first = min(max(committed, low), high)
+        size = queued_size(core, topic, queue_id, first, high)[1] if sizes else 0
+        return low, high, high - first, size, _behind(core, topic, queue_id, first, high)
+
+    low, high, messages, size, behind = within_bounds(core, topic, queue_id, bounds, read)
+    return Lag(group, topic, queue_id, committed, low, high, messages, size, behind)
+
+
+def within_bounds(
+    core: Core,
+    topic: str,
+    queue_id: int,
+    bounds: tuple[int, int] | None,
+    read: Callable[[int, int], _T],
+) -> _T:
+    """Return what ``read`` returns for a queue's bounds, again if files go meanwhile."""
+    for _ in range(_TRIES - 1):
         try:
-            size = _bytes(core, topic, queue_id, first, high) if sizes else 0
-            behind = _behind(core, topic, queue_id, first, high)
-            break
+            return read(*(bounds or (0, 0)))
         except FileNotFoundError:
-            if tried == _TRIES - 1:
-                raise
             time.sleep(_LISTED_SECONDS)
-    return Lag(group, topic, queue_id, committed, low, high, high - first, size, behind)
+            bounds = core.bounds(topic, queue_id)
+    return read(*(bounds or (0, 0)))
 
 
-def _bytes(core: Core, topic: str, queue_id: int, start: int, stop: int) -> int:
-    """Return the bytes of the records of [start, stop)."""
-    total = 0
+def queued_size(core: Core, topic: str, queue_id: int, start: int, stop: int) -> tuple[int, int]:
+    """Return the number of records of the units of [start, stop), and their bytes."""
+    messages = total = 0
     while start < stop:
         end = min(stop, start + _PIECE)
         units = core.units(topic, queue_id, start, end)
         if end - start <= _FEW:
-            total += sum(
+            sizes = [
                 size
                 for _, size, _ in UNIT.iter_unpack(memoryview(units))
                 if 0 < size < UNIT_BLANK_SIZE
-            )
+            ]
+            messages += len(sizes)
+            total += sum(sizes)
         else:
-            total += int(arrays.sizes_of(arrays.unit_array(units)).sum())
+            counted = arrays.sizes_of(arrays.unit_array(units))
+            messages += int((counted > 0).sum())
+            total += int(counted.sum())
         start = end
-    return total
+    return messages, total
 
 
 def _behind(core: Core, topic: str, queue_id: int, first: int, stop: int) -> timedelta:

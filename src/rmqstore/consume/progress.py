@@ -11,6 +11,7 @@ Source: ``broker/offset/ConsumerOffsetManager.java``, ``LmqConsumerOffsetManager
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -25,11 +26,32 @@ from rmqstore.files import paths
 from rmqstore.services.base import Ownership, Service
 from rmqstore.services.housekeeping import Housekeeper
 
-__all__ = ["SAVE_SECONDS", "GroupProgress"]
+__all__ = ["SAVE_SECONDS", "GroupProgress", "offset_file_name"]
 
 SAVE_SECONDS = 5.0  # flushConsumerOffsetInterval
 
 _NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
+
+
+def offset_file_name(root: str | os.PathLike[str], light_queues: bool | None) -> str:
+    """Return the name of the file in force: with light queues, without, or the one written last."""
+    light = light_queues
+    if light is None:
+        light = _written(root, paths.LMQ_CONSUMER_OFFSET_JSON) > _written(
+            root, paths.CONSUMER_OFFSET_JSON
+        )
+    return paths.LMQ_CONSUMER_OFFSET_JSON if light else paths.CONSUMER_OFFSET_JSON
+
+
+def _written(root: str | os.PathLike[str], name: str) -> int:
+    """Return when a file was last written, -1 if it is missing."""
+    latest = -1
+    for file in (name, name + ".bak"):  # a broker, as it writes, has only the second
+        try:
+            latest = max(latest, Path(root, paths.CONFIG, file).stat().st_mtime_ns)
+        except OSError:
+            continue
+    return latest
 
 
 class GroupProgress(Service):
@@ -92,23 +114,7 @@ class GroupProgress(Service):
             raise error
 
     def _file_name(self) -> str:
-        """Return the name of the file in force."""
-        light = self._light_queues
-        if light is None:
-            light = self._written(paths.LMQ_CONSUMER_OFFSET_JSON) > self._written(
-                paths.CONSUMER_OFFSET_JSON
-            )
-        return paths.LMQ_CONSUMER_OFFSET_JSON if light else paths.CONSUMER_OFFSET_JSON
-
-    def _written(self, name: str) -> int:
-        """Return when a file was last written, -1 if it is missing."""
-        latest = -1
-        for file in (name, name + ".bak"):  # a broker, as it writes, has only the second
-            try:
-                latest = max(latest, Path(self._root, paths.CONFIG, file).stat().st_mtime_ns)
-            except OSError:
-                continue
-        return latest
+        return offset_file_name(self._root, self._light_queues)
 
     def _load(self) -> OffsetTable:
         """Read the file, or the other of the two if only that exists."""
@@ -116,7 +122,7 @@ class GroupProgress(Service):
         if table.file.loaded_from is None:
             light = self._name == paths.LMQ_CONSUMER_OFFSET_JSON
             other = paths.CONSUMER_OFFSET_JSON if light else paths.LMQ_CONSUMER_OFFSET_JSON
-            if self._written(other) >= 0:
+            if _written(self._root, other) >= 0:
                 table.take_over(OffsetTable.load(self._root, other))
         return table
 

@@ -140,7 +140,8 @@ def _held(path: str, timeout: float) -> StoreLockedError:
     found = [*lock_openers(Path(path, paths.LOCK)), *lock_openers(Path(path))]
     holders = [f"{pid} ({name})" for pid, name in dict.fromkeys(found)]
     by = f" by process {', '.join(holders)}" if holders else ""
+    waited = f", and was for {timeout:g} s; option 'lockTimeout' says how long to wait"
     return StoreLockedError(
-        f"{path}: the store is open for writing elsewhere{by}, and was for {timeout:g} s; "
-        f"option 'lockTimeout' says how long to wait; {KEEP_LOCK}"
+        f"{path}: the store is open for writing elsewhere{by}{waited if timeout else ''}; "
+        f"{KEEP_LOCK}"
     )

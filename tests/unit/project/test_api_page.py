@@ -16,7 +16,16 @@ pytestmark = pytest.mark.pure
 SCRIPTS = Path(__file__).parents[3] / "scripts"
 MODULES = ["rmqstore"] + [
     f"rmqstore.{name}"
-    for name in ("filters", "metrics", "offline", "replies", "spark", "testing", "traces")
+    for name in (
+        "filters",
+        "metrics",
+        "offline",
+        "replies",
+        "spark",
+        "testing",
+        "toolbox",
+        "traces",
+    )
 ]
 
 

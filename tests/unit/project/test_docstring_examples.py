@@ -122,12 +122,25 @@ def putting(names: dict[str, Any], handled: list[Any]) -> Callable[[], None]:
     return check
 
 
+def summing_up(names: dict[str, Any], handled: list[Any]) -> Callable[[], None]:
+    with rmqstore.open("data/store", "a", config=rmqstore.StoreConfig.small()) as made:
+        made.put("orders", b"paid")
+    names["print"] = lambda *values: handled.append(values)
+
+    def check() -> None:
+        ((keys, size),) = handled
+        assert (keys["topic"], list(keys), size > 0) == ("orders", ["topic", "day"], True)
+
+    return check
+
+
 SETTINGS = {
     "__init__.py": putting,
     "opening.py open": putting,
     "consume/consuming.py consumer": consuming,
     "serve/serving.py serve": serving,
     "serve/serving.py aserve": serving_async,
+    "toolbox/__init__.py": summing_up,
     "traces.py": tracing,
     "spark/sink/foreach.py batch_appender": streaming,
 }

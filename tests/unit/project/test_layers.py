@@ -163,7 +163,7 @@ def test_no_two_classes_have_one_name() -> None:
 
 def test_unit_tests_lie_by_layer() -> None:
     layers = {path.name for path in (SOURCE / "_native").iterdir() if path.is_dir()}
-    python = {"api", "brokerfiles", "cli", "serve"}  # of src/rmqstore itself, and of its packages
+    python = {"api", "brokerfiles", "cli", "serve", "toolbox"}  # of src/rmqstore and its packages
     unit = TOP / "tests/unit"
     folders = {path.parent.name for path in unit.rglob("test_*.py")}
     assert folders <= layers | python | {"project"}

@@ -1,0 +1,138 @@
+"""``grep`` and ``unconsumed``: messages by text, and those that a group has not consumed."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from itertools import islice
+from typing import Literal
+
+import click
+
+from rmqstore.base.layout import INT64_MAX
+from rmqstore.cli.common import (
+    TIME_FORMS,
+    known_topic,
+    open_store,
+    store_command,
+    time_of,
+    topic_option,
+    unknown_name,
+)
+from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError
+from rmqstore.cli.shown import Shown, shape_options
+from rmqstore.toolbox.search import Search, grep_of
+from rmqstore.toolbox.unconsumed import unconsumed_of
+
+__all__ = ["grep", "unconsumed"]
+
+corruption_option = click.option(
+    "--on-corruption",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
+    help="At a damaged record: end with an error, or go on behind it.",
+)
+
+
+@store_command(
+    examples=(
+        "unconsumed STORE -g billing",
+        "unconsumed STORE -g billing -t orders -f '%t/%q@%o %k\\n'",
+    )
+)
+@click.option("-g", "--group", required=True, help="The consumer group.")
+@topic_option("Only this topic.")
+@click.option("-n", "--number", type=click.IntRange(0, INT64_MAX), help="So many at most.")
+@corruption_option
+@shape_options
+def unconsumed(
+    *,
+    store: str,
+    config: str | None,
+    group: str,
+    topic: str | None,
+    number: int | None,
+    on_corruption: Literal["raise", "skip"],
+    body: str,
+    form: str | None,
+    output: str | None,
+    local: bool,
+) -> None:
+    """Show the messages that a group has not consumed, oldest first."""
+    show = Shown(output, form, body, local)
+    with open_store(store, "r", config) as opened, show.writer:
+        if topic is not None:
+            known_topic(opened, topic)
+        groups = {of_group for _, of_group in opened.offsets}
+        if group not in groups:
+            raise unknown_name("group", group, groups)
+        found = unconsumed_of(opened, group, topic, on_corruption)
+        show.all(islice(found, number))
+    show.bodies.check()
+
+
+@store_command(
+    "PATTERN",
+    examples=(
+        "grep STORE '\"uid\": ?42\\b' -t orders --since -2d",
+        "grep STORE -F error --properties -o jsonl",
+    ),
+)
+@click.option("-F", "--fixed", is_flag=True, help="PATTERN is a text, no regular expression.")
+@click.option("-i", "--ignore-case", is_flag=True, help="Upper and lower case are the same.")
+@click.option("--properties", is_flag=True, help="Search NAME=VALUE of properties as well.")
+@topic_option("Only this topic.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=time_of,
+    help=f"Stored at or after: {TIME_FORMS}.",
+)
+@click.option("--until", metavar="TIME", callback=time_of, help="Stored before.")
+@click.option("-n", "--number", type=click.IntRange(0, INT64_MAX), help="So many at most.")
+@click.option("--jobs", type=click.IntRange(1, 256), help="Processes.  [default: cores]")
+@corruption_option
+@shape_options
+def grep(
+    *,
+    store: str,
+    config: str | None,
+    pattern: str,
+    fixed: bool,
+    ignore_case: bool,
+    properties: bool,
+    topic: str | None,
+    since: int | None,
+    until: int | None,
+    number: int | None,
+    jobs: int | None,
+    on_corruption: Literal["raise", "skip"],
+    body: str,
+    form: str | None,
+    output: str | None,
+    local: bool,
+) -> None:
+    """Show the messages whose bodies have a text, oldest first.
+
+    PATTERN is a regular expression; bodies are inflated before they are searched, without queues or
+    index.  Exit code 1 if there is none.
+    """
+    search = Search(pattern, fixed, ignore_case, properties, topic, since, until, on_corruption)
+    try:
+        search.matcher()
+    except ValueError as error:
+        raise CliError(str(error), USAGE) from None
+    show = Shown(output, form, body, local)
+    found = 0
+    with open_store(store, "r", config) as opened, show.writer:
+        if topic is not None:
+            known_topic(opened, topic)
+        workers = jobs or len(os.sched_getaffinity(0))
+        with closing(grep_of(opened, search, workers)) as messages:
+            for message in islice(messages, number):
+                found += 1
+                show.all([message])
+    show.bodies.check()
+    if not found and number != 0:
+        raise CliError(f"no message has {pattern!r}", NOT_FOUND)

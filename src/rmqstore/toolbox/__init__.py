@@ -1,0 +1,44 @@
+"""Tools for whole stores: sizes, searches, ways of messages, offsets.
+
+Functions that return data and print nothing; the command line is a thin front with the same names.
+They work on a copy, on a dead disk, and those that only read beside a live owner.
+
+>>> from rmqstore import toolbox
+>>> for one in toolbox.disk_use("data/store", by=("topic", "day"), top=20):
+...     print(one.keys, one.bytes)
+"""
+
+from __future__ import annotations
+
+from rmqstore.toolbox.disk_use import (
+    DiskUse,
+    Statistics,
+    disk_use,
+    statistics,
+)
+from rmqstore.toolbox.journey import Step, trace
+from rmqstore.toolbox.offsets import (
+    GroupOffset,
+    offsets_by_time,
+    offsets_clone,
+    offsets_get,
+    offsets_set,
+)
+from rmqstore.toolbox.search import grep
+from rmqstore.toolbox.unconsumed import unconsumed
+
+__all__ = [
+    "DiskUse",
+    "GroupOffset",
+    "Statistics",
+    "Step",
+    "disk_use",
+    "grep",
+    "offsets_by_time",
+    "offsets_clone",
+    "offsets_get",
+    "offsets_set",
+    "statistics",
+    "trace",
+    "unconsumed",
+]

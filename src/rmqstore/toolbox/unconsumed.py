@@ -1,0 +1,106 @@
+"""Messages that a consumer group has not consumed."""
+
+from __future__ import annotations
+
+import heapq
+import operator
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from rmqstore import opening
+from rmqstore.base.arguments import did_you_mean, one_of
+from rmqstore.errors import GroupNotFoundError
+
+if TYPE_CHECKING:
+    from rmqstore._core import Message
+    from rmqstore.config.store_config import StoreConfig
+    from rmqstore.store import MessageStore
+
+__all__ = ["unconsumed", "unconsumed_of"]
+
+
+def unconsumed(
+    path: str | os.PathLike[str],
+    group: str,
+    topic: str | None = None,
+    *,
+    on_corruption: Literal["raise", "skip"] = "raise",
+    config: StoreConfig | str | os.PathLike[str] | None = None,
+) -> Iterator[Message]:
+    """Iterate over the messages that a group has not consumed, in log order.
+
+    Those from the committed offset, or the first that exists, to the head, in each queue of the
+    topics that the group has offsets for; retries are among them.
+
+    Parameters
+    ----------
+    path : path-like
+        Directory of the store; it may be in use.
+    group : str
+    topic : str, optional
+        Only this topic's.
+    on_corruption : {"raise", "skip"}, optional
+        At an invalid record: raise an error, or go on behind it.
+    config : StoreConfig or path of a broker.conf, optional
+        As for :func:`rmqstore.open`.
+
+    Yields
+    ------
+    Message
+
+    Raises
+    ------
+    GroupNotFoundError
+        The group has no offset in the store, or none for the topic.
+    StoreCorruptError
+        A record is invalid, and ``on_corruption`` is ``"raise"``; or ``consumerOffset.json`` is
+        torn, and so is its ``.bak``.
+    StoreNotFoundError, IncompatibleStoreError, OSError
+        As for :func:`rmqstore.open`.
+    """
+    one_of("on_corruption", on_corruption, ("raise", "skip"))
+    return _opened(path, group, topic, on_corruption, config)
+
+
+def _opened(
+    path: str | os.PathLike[str],
+    group: str,
+    topic: str | None,
+    on_corruption: Literal["raise", "skip"],
+    config: StoreConfig | str | os.PathLike[str] | None,
+) -> Iterator[Message]:
+    with opening.open(path, config=config) as store:
+        yield from unconsumed_of(store, group, topic, on_corruption)
+
+
+def unconsumed_of(
+    store: MessageStore,
+    group: str,
+    topic: str | None = None,
+    on_corruption: Literal["raise", "skip"] = "raise",
+) -> Iterator[Message]:
+    """Return :func:`unconsumed` of an open store."""
+    behind = store.lag(group, topic)
+    if not behind:
+        groups = {of_group for _, of_group in store.offsets}
+        where = "" if topic is None or group not in groups else f" for topic {topic!r}"
+        hint = "" if group in groups else did_you_mean(group, groups)
+        raise GroupNotFoundError(
+            f"{store.path}: group {group!r} has no offset{where}{'; ' if hint else ''}{hint}"
+        )
+    parts = [
+        iter(
+            store.scan(
+                one.topic,
+                one.queue_id,
+                start=max(one.committed, one.min_offset),
+                stop=one.max_offset,
+                on_corruption=on_corruption,
+                on_removed="skip",
+            )
+        )
+        for one in behind
+        if one.messages
+    ]
+    return heapq.merge(*parts, key=operator.attrgetter("physical_offset"))

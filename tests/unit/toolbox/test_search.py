@@ -1,0 +1,120 @@
+"""``grep``, against :mod:`re` over the bodies."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqstore
+from rmqstore import toolbox
+
+pytestmark = pytest.mark.pure
+
+BODIES = [
+    b'{"uid": 42}',
+    b'{"uid": 421}\nsecond line',
+    "grün und GRÜN".encode(),
+    b"\xff\xfe binary",
+    b"",
+    b"a.b" * 2000,  # is deflated
+]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    config = rmqstore.StoreConfig(
+        mapped_file_size_commit_log=1 << 20, compress_above=4096, max_index_num=4000,
+        max_hash_slot_num=1000,
+    )  # fmt: skip
+    with rmqstore.open(tmp_path, "a", config=config) as store:
+        for number, body in enumerate(BODIES):
+            store.put("t", body, queue_id=0, properties={"region": f"eu-{number}"})
+    return tmp_path
+
+
+def rows(root: Path, pattern: str, **options: Any) -> list[int]:
+    return [one.queue_offset for one in toolbox.grep(root, pattern, **options)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "options", "expected"),
+    [
+        (r'"uid": 42\b', {}, [0]),
+        ('"uid": 42', {"fixed": True}, [0, 1]),
+        ("^second", {}, [1]),
+        ("a.b", {"fixed": True}, [5]),
+        ("UID", {}, []),
+        ("UID", {"ignore_case": True}, [0, 1]),
+        ("grÜN", {"ignore_case": True}, [2]),
+        ("grün", {}, [2]),
+        ("grün", {"fixed": True}, [2]),
+        (r"\xff\xfe", {}, [3]),
+        ("region=eu-4", {"properties": True}, [4]),
+        ("region=eu-4", {}, []),
+        ("", {}, [0, 1, 2, 3, 4, 5]),
+        ("", {"topic": "other"}, []),
+        ("", {"until": 0}, []),
+    ],
+)
+def test_patterns(root: Path, pattern: str, options: dict[str, Any], expected: list[int]) -> None:
+    assert rows(root, pattern, **options) == expected
+    assert rows(root, pattern, jobs=2, **options) == expected
+
+
+def test_without_queues_and_index(root: Path) -> None:
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(root / name)
+    assert rows(root, "uid", topic="t") == [0, 1]
+
+
+@pytest.mark.parametrize("pattern", ["a", r"\d{3}", "order-1[0-9]*"])
+def test_stores_of_a_broker(broker_store: Callable[[str], Any], pattern: str) -> None:
+    root = broker_store("broker-clean").root
+    with rmqstore.open(root) as store:
+        expected = [
+            one.physical_offset
+            for one in store.scan()
+            if re.search(pattern.encode(), one.body, re.MULTILINE)
+        ]
+    found = [one.physical_offset for one in toolbox.grep(root, pattern, jobs=2)]
+    assert found == expected
+
+
+def test_damage(root: Path) -> None:
+    (log,) = (root / "commitlog").iterdir()
+    with rmqstore.open(root) as store:
+        offset = store["t"][0][1].physical_offset
+    with log.open("r+b") as file:
+        file.seek(offset + 90)
+        file.write(b"#")
+    for jobs in (1, 2):
+        with pytest.raises(rmqstore.StoreCorruptError):
+            rows(root, "", jobs=jobs)
+        assert rows(root, "", jobs=jobs, on_corruption="skip") == [0, 2, 3, 4, 5]
+
+
+def test_a_pattern_that_explodes_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with rmqstore.open(tmp_path, "a", config=rmqstore.StoreConfig.small()) as store:
+        store.put("t", b"a" * 64)
+    with pytest.raises(TimeoutError, match=r"at offset 0 \(64 bytes\)"):
+        rows(tmp_path, "(a+)+b", jobs=2)
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", "*", "a{99999999999}"])
+def test_bad_patterns(root: Path, pattern: str) -> None:
+    with pytest.raises(ValueError, match="no regular expression"):
+        toolbox.grep(root, pattern)
+    assert rows(root, pattern, fixed=True) == []
+
+
+@pytest.mark.parametrize("jobs", [0, -1, 257, True, 1.5, "2"])
+def test_bad_jobs(root: Path, jobs: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="jobs must be"):
+        toolbox.grep(root, "a", jobs=jobs)
