@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 from rmqstore.base import arrays
-from rmqstore.base.arguments import wrong_value
+from rmqstore.base.arguments import one_of, wrong_value
 from rmqstore.base.layout import INT64_MAX, INT64_MIN, UNIT_BYTES
 from rmqstore.base.tables import TableMapping, html_table
 from rmqstore.base.times import to_millis
@@ -108,8 +108,13 @@ class Topic(Mapping[int, "Queue"]):
         limits = ((queue.queue_id, queue.min_offset, queue.max_offset) for queue in self.values())
         return html_table(("queue", "min offset", "max offset"), limits, caption=self.name)
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self, *, on_corruption: Literal["raise", "skip"] = "raise") -> Iterator[Message]:
         """Iterate over the topic's messages in log order, up to the current heads.
+
+        Parameters
+        ----------
+        on_corruption : {"raise", "skip"}, optional
+            At an invalid record: raise an error, or go on behind it.
 
         Returns
         -------
@@ -120,10 +125,12 @@ class Topic(Mapping[int, "Queue"]):
         MessagesRemovedError
             Retention removed messages before they were read.
         StoreCorruptError
-            A record does not check.
+            A record does not check, and ``on_corruption`` is ``"raise"``; or a file of a queue is
+            missing.
         """
+        skip = one_of("on_corruption", on_corruption, ("raise", "skip")) == "skip"
         return heapq.merge(
-            *(iter(queue) for queue in self.values()),
+            *(queue.read(skip_damaged=skip) for queue in self.values()),
             key=operator.attrgetter("physical_offset"),
         )
 
@@ -222,10 +229,19 @@ class Queue:
             raise IndexError(f"{self!r}: the slice begins at {start}; min is {low}, max is {high}")
         return start, min(stop, high), step
 
-    def _messages(self, start: int, stop: int) -> Iterator[Message]:
+    def _messages(self, start: int, stop: int, *, skip_damaged: bool = False) -> Iterator[Message]:
         """Iterate over the messages of [start, stop); blank units are skipped."""
+        most = _BATCH
         while start < stop:
-            got = self._store.get(self.topic, self.queue_id, start, min(_BATCH, stop - start))
+            try:
+                got = self._store.get(self.topic, self.queue_id, start, min(most, stop - start))
+            except StoreCorruptError:
+                if not skip_damaged:
+                    raise
+                if most == 1:
+                    start += 1
+                most = 1 if most > 1 else _BATCH  # damage hides good messages before it
+                continue
             if got.status is GetStatus.OFFSET_TOO_SMALL:
                 raise MessagesRemovedError(self.topic, self.queue_id, start, got.min_offset)
             if got.status is GetStatus.OFFSET_FOUND_NULL:
@@ -245,7 +261,26 @@ class Queue:
 
     def __iter__(self) -> Iterator[Message]:
         """Iterate over the messages up to the current head."""
-        return self._messages(*self._limits())
+        return self.read()
+
+    def read(self, *, skip_damaged: bool = False) -> Iterator[Message]:
+        """Iterate over the messages up to the current head, as :meth:`Topic.messages`.
+
+        Parameters
+        ----------
+        skip_damaged : bool, optional
+            Go on behind invalid records.
+
+        Returns
+        -------
+        iterator of Message
+
+        Raises
+        ------
+        MessagesRemovedError, StoreCorruptError
+            As for :meth:`Topic.messages`.
+        """
+        return self._messages(*self._limits(), skip_damaged=skip_damaged)
 
     def __reversed__(self) -> Iterator[Message]:
         """Iterate over the messages backwards from the current head."""

@@ -20,8 +20,8 @@ from rmqstore.base.closing import Closing
 from rmqstore.base.warn import log_warning
 from rmqstore.consume.retry import send_back
 from rmqstore.consume.sharing import Member, Share, Sharing
-from rmqstore.errors import MessagesRemovedError, StoreClosedError
-from rmqstore.types import GetStatus
+from rmqstore.errors import MessagesRemovedError, StoreClosedError, StoreCorruptError
+from rmqstore.types import GetResult, GetStatus
 
 if TYPE_CHECKING:
     from rmqstore.consume.follow import Follower
@@ -92,6 +92,7 @@ class Consumer(Closing):
         pinned: frozenset[int] | None,
         orderly: bool,
         raises: bool,
+        skips_damaged: bool,
     ) -> None:
         self.topic = topic
         self.group = group
@@ -102,6 +103,8 @@ class Consumer(Closing):
         self._filters = dict(filters)
         self._start = start
         self._raises = raises
+        self._skips_damaged = skips_damaged
+        self._damaged = ""  # the damage logged last
         self._lock = CallLock(again=True)
         self._reading: dict[int, _Reading] = {}
         self._order: list[int] = []  # queues and retries, which take turns
@@ -297,15 +300,33 @@ class Consumer(Closing):
         if not reading.buffer and reading.next < resume:
             reading.next = resume
 
+    def _get(self, queue_id: int, reading: _Reading, count: int) -> GetResult | None:
+        """Read the next messages; ``None`` after damage that is skipped."""
+        place = (self.topic, queue_id, reading.next)
+        try:
+            return self._core.get(*place, count, max_bytes=_BATCH_BYTES, **self._filters)
+        except StoreCorruptError as error:
+            if not self._skips_damaged:
+                raise
+            if count > 1:  # it hides good messages before the damage
+                return self._get(queue_id, reading, 1)
+            # A filter looks ahead: the damage may lie behind messages that do not pass it.
+            if self._damaged != str(error):
+                self._damaged = str(error)
+                log_warning("group %s passes over a damaged message: %s", self.group, error)
+        reading.next += 1
+        self._taken[queue_id] = reading.next
+        return None
+
     def _read(self, queue_id: int, reading: _Reading, head: int | None) -> bool:
         """Read messages of a queue, up to ``head``; return whether there are any."""
         while head is None or reading.next < head:
             count = 1 if self._one_by_one else _BATCH
             if head is not None:
                 count = min(count, head - reading.next)
-            got = self._core.get(
-                self.topic, queue_id, reading.next, count, max_bytes=_BATCH_BYTES, **self._filters
-            )
+            got = self._get(queue_id, reading, count)
+            if got is None:
+                continue
             if self._sharing.is_made_again(self.topic, got.messages):
                 return False
             if got.status is GetStatus.FOUND:

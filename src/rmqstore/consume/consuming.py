@@ -6,6 +6,7 @@ Source: ``client/consumer/DefaultMQPushConsumer.java``, ``DefaultLitePullConsume
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from rmqstore.base.arguments import one_of, shown, wrong_type, wrong_value
@@ -14,7 +15,7 @@ from rmqstore.base.times import to_millis
 from rmqstore.brokerfiles.offsets import check_names
 from rmqstore.consume.groups import group_name
 from rmqstore.consume.state import ConsumerState
-from rmqstore.errors import ConsumeDisabledError
+from rmqstore.errors import ConsumeDisabledError, StoreCorruptError
 from rmqstore.files import paths
 from rmqstore.services.topics import TopicCatalog
 
@@ -43,6 +44,7 @@ class Consumers:
         queues: Iterable[int] | None = None,
         orderly: bool = False,
         on_removed: Literal["skip", "raise"] = "skip",
+        on_corruption: Literal["raise", "skip"] = "raise",
     ) -> Consumer:
         """Open a consumer of a topic for a group, from the group's committed offsets on.
 
@@ -72,6 +74,9 @@ class Consumers:
             If retention has removed unread messages: ``"skip"`` continues at the first
             remaining one, with a warning in the log; ``"raise"`` raises ``MessagesRemovedError``
             from the iteration, and the next one continues there.
+        on_corruption : {"raise", "skip"}, optional
+            At an invalid record of the topic: raise an error, or go on behind it, with a warning in
+            the log; the next commit passes it. An invalid retry is passed in any case, and stays.
 
         Returns
         -------
@@ -115,6 +120,7 @@ class Consumers:
         group_name(group)
         begin = _beginning(start)
         one_of("on_removed", on_removed, ("skip", "raise"))
+        one_of("on_corruption", on_corruption, ("raise", "skip"))
         if queues is not None and not isinstance(queues, Iterable):
             raise wrong_type("queues", "ids of queues", queues)
         pinned = None if queues is None else frozenset(map(_queue_id, queues))
@@ -126,8 +132,9 @@ class Consumers:
             check_names(topic, group)  # refused now, not with the first commit
         given: dict[str, Any] = {"tags": tags, "sql": sql}
         filters = {name: text for name, text in given.items() if text is not None}
-        if filters:
-            core.get(topic, 0, 0, 1, **filters)  # refused now, not with the first message
+        if filters:  # refused now, not with the first message
+            with suppress(StoreCorruptError):
+                core.get(topic, 0, 0, 1, **filters)
         if not state.enter_group(group).consume_enable:
             raise ConsumeDisabledError(
                 f"{core.path}: the group {shown(group)} may not consume: consumeEnable is false in "
@@ -142,6 +149,7 @@ class Consumers:
             pinned=pinned,
             orderly=bool(orderly),
             raises=on_removed == "raise",
+            skips_damaged=on_corruption == "skip",
         )
 
 
