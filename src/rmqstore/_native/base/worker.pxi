@@ -80,9 +80,10 @@ cdef void gate_destroy(Gate *gate) noexcept nogil:
 cdef inline void gate_open(Gate *gate) noexcept nogil:
     """Wake all waiters; after the position was set with atomic_set_strict."""
     if atomic_get_strict(&gate.waiting) > 0:
-        lock_take(&gate.lock)
-        pthread_cond_broadcast(&gate.cond)
+        lock_take(&gate.lock)                # passes once waiters before their sleep are asleep
         lock_give(&gate.lock)
+        # After the unlock: otherwise each waiter wakes only to wait for the lock.
+        pthread_cond_broadcast(&gate.cond)
 
 
 cdef int64_t gate_wait(
@@ -91,12 +92,6 @@ cdef int64_t gate_wait(
     """Wait until ``position`` reaches ``target``: 0, E_TIMEOUT, or the status in ``broken``."""
     cdef int64_t rc = 0
     cdef int64_t left
-    cdef int64_t spins = 0
-    while spins < 200:
-        if atomic_get(position) >= target:
-            return 0
-        cpu_pause()
-        spins += 1
     lock_take(&gate.lock)
     atomic_add(&gate.waiting, 1)
     while atomic_get_strict(position) < target:

@@ -79,11 +79,16 @@ cdef int64_t wait_durable(Store *store, int64_t stop, int64_t until_ns) noexcept
     return E_FAILED if rc < 0 and rc != E_TIMEOUT else rc
 
 
+cdef enum:
+    VISIBLE_SPINS = 200          # checks before a sleep, about 4 us: the dispatch of a few records
+
+
 cdef int64_t wait_visible(Store *store, int64_t stop, int64_t until_ns) noexcept nogil:
     """Wait until everything below ``stop`` is dispatched: 0, E_TIMEOUT or the store's failure.
 
     At most STALLED_NS while dispatch waits for disk space.
     """
+    cdef int64_t spins = 0
     if atomic_get(&store.dispatch.dispatched) >= stop:
         return 0
     if atomic_get(&store.dispatch.stalled) != 0:
@@ -91,6 +96,9 @@ cdef int64_t wait_visible(Store *store, int64_t stop, int64_t until_ns) noexcept
     if store.settings.sync_flush and atomic_get(&store.log.flushed) < stop:
         worker_call(&store.flush.log_worker)
     worker_wake(&store.dispatch.worker)
+    while spins < VISIBLE_SPINS and atomic_get(&store.dispatch.dispatched) < stop:
+        cpu_pause()
+        spins += 1
     return gate_wait(&store.dispatch.visible, &store.dispatch.dispatched, stop, &store.failed,
                      until_ns)
 
