@@ -1,4 +1,4 @@
-# Ranges of a file through its descriptor: copy, zero, rewrite in place.
+# Ranges of a file through its descriptor: search, copy, zero, rewrite in place.
 #
 # Holes are neither read nor written: a sparse file costs only its data, and a full disk is an
 # error, never a signal.
@@ -21,6 +21,32 @@ cdef int64_t next_data(int fd, int64_t at, int64_t stop, int64_t *data_stop) noe
     if start < at < stop:
         data_stop[0] = at
     return start
+
+
+cdef int64_t mapped_file_last_used(MappedFile *file, int64_t start) noexcept nogil:
+    """Offset after the last nonzero byte from ``start`` on; ``start``: none.  Skips holes."""
+    cdef int64_t last = start
+    cdef int64_t stop, following, following_stop, position, got
+    cdef int64_t at = next_data(file.fd, start, file.size, &stop)
+    cdef char *buffer = <char *>malloc(COPY_BYTES)
+    if buffer == NULL:
+        return E_NO_MEMORY
+    while at < file.size:
+        # Before the read: its read-ahead makes data of unwritten blocks, up to the file's end.
+        following = next_data(file.fd, stop, file.size, &following_stop)
+        while at < stop:
+            got = sys_read(file.fd, buffer, min(stop - at, COPY_BYTES), at)
+            if got <= 0:
+                free(buffer)
+                return got if got < 0 else last
+            position = last_nonzero(buffer, got)
+            if position >= 0:
+                last = at + position + 1
+            at += got
+        at = following
+        stop = following_stop
+    free(buffer)
+    return last
 
 
 cdef int64_t zero_data(int fd, int64_t start, int64_t stop) noexcept nogil:

@@ -311,37 +311,6 @@ cdef int64_t mapped_file_sync(MappedFile *file, int64_t start, int64_t stop) noe
     return rc
 
 
-cdef int64_t mapped_file_last_used(MappedFile *file, int64_t start) noexcept nogil:
-    """Offset after the last nonzero byte from ``start`` on; ``start``: none.  Skips holes."""
-    cdef int64_t last = start
-    cdef int64_t at = start
-    cdef int64_t hole, position, got
-    cdef char *buffer = <char *>malloc(1 << 16)
-    if buffer == NULL:
-        return E_NO_MEMORY
-    while at < file.size:
-        position = lseek(file.fd, at, SEEK_DATA)
-        if position < 0:
-            if errno != EINVAL:              # ENXIO: a hole up to the end
-                break
-            position = at
-        at = position
-        hole = lseek(file.fd, at, SEEK_HOLE)
-        if hole <= at or hole > file.size:
-            hole = file.size
-        while at < hole:
-            got = sys_read(file.fd, buffer, min(hole - at, 1 << 16), at)
-            if got <= 0:
-                free(buffer)
-                return got if got < 0 else last
-            position = last_nonzero(buffer, got)
-            if position >= 0:
-                last = at + position + 1
-            at += got
-    free(buffer)
-    return last
-
-
 cdef int64_t mapped_file_data_stop(const MappedFile *file, int64_t length) noexcept nogil:
     """Begin of the hole at the file's end; ``length`` if none, or without a descriptor."""
     cdef int64_t hole
