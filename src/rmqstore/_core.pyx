@@ -77,7 +77,7 @@ from rmqstore._native.base.system cimport *
 import atexit
 from codecs import register_error
 from collections.abc import Mapping
-from os import fsdecode, fsencode, makedirs, path as os_path, strerror
+from os import fsdecode, fsencode, makedirs, path as os_path, strerror, urandom
 from re import compile as compile_pattern
 from sys import addaudithook
 

@@ -7,7 +7,6 @@ Source: ``store/DefaultMessageStore.java``, ``store/MessageStore.java``.
 
 from __future__ import annotations
 
-import html
 import os
 import weakref
 from collections.abc import Collection, ItemsView, Iterator, KeysView, Mapping
@@ -18,7 +17,7 @@ from typing import Literal, Self, SupportsIndex
 from rmqstore import _core
 from rmqstore.aio.put import aput
 from rmqstore.base.attached import method_of
-from rmqstore.base.tables import TableMapping
+from rmqstore.base.tables import TableMapping, html_text
 from rmqstore.columns.scan import log_end, scan
 from rmqstore.config.file_sizes import size_notes, sizes_left_open
 from rmqstore.config.store_config import StoreConfig
@@ -273,7 +272,7 @@ class MessageStore(_core.Engine):
         return f"<rmqstore.MessageStore {self.path!r} {state}>"
 
     def _repr_html_(self) -> str:
-        return html.escape(repr(self)) + ("" if self.closed else self.topics._repr_html_())
+        return html_text(repr(self)) + ("" if self.closed else self.topics._repr_html_())
 
     @property
     def clock(self) -> Clock:

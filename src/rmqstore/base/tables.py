@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["TableList", "TableMapping", "html_table"]
+__all__ = ["TableList", "TableMapping", "html_table", "html_text"]
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -62,15 +61,22 @@ class TableList(list[_Entry]):
         return html_table(heads, ([getattr(one, name) for name in heads] for one in self))
 
 
+def html_text(text: str) -> str:
+    """Return a text escaped for HTML."""
+    import html  # only in notebooks
+
+    return html.escape(text)
+
+
 def html_table(heads: Iterable[str], rows: Iterable[Iterable[object]], caption: str = "") -> str:
     """Return an HTML table of the first rows, with the number of those left out."""
     shown, more = _cut(rows)
     parts = ["<table>"]
     if caption:
-        parts.append(f"<caption>{html.escape(caption)}</caption>")
-    parts.append("<tr>" + "".join(f"<th>{html.escape(head)}</th>" for head in heads) + "</tr>")
+        parts.append(f"<caption>{html_text(caption)}</caption>")
+    parts.append("<tr>" + "".join(f"<th>{html_text(head)}</th>" for head in heads) + "</tr>")
     for row in shown:
-        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+        cells = "".join(f"<td>{html_text(cell)}</td>" for cell in row)
         parts.append(f"<tr>{cells}</tr>")
     parts.append("</table>")
     if more:

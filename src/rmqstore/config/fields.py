@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqstore.base.layout import INT32_MAX, INT64_MAX
 
 __all__ = [
     "DefaultSize",
+    "Described",
     "Spec",
     "boolean",
     "check_value",
     "choice",
-    "describe",
     "file_size",
     "function",
     "integer",
@@ -52,8 +50,7 @@ class DefaultSize(int):
         return f"DefaultSize({int(self)})"
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(NamedTuple):
     """Specification of a field."""
 
     java: str  # key in ``broker.conf``: the setter's name without ``set``; empty if none
@@ -124,24 +121,31 @@ def specs_of(cls: type) -> Mapping[str, Spec]:
     return {one.name: one.metadata[_KEY] for one in dataclasses.fields(cls)}
 
 
-def describe(cls: type, specs: Mapping[str, Spec]) -> None:
-    """Write the fields of a dataclass into its docstring, in the place of ``{fields}``."""
-    if cls.__doc__ is not None:  # python -OO has none
+class Described:
+    """Docstring of a dataclass with these fields: once read, ``{fields}`` lists them."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __get__(self, instance: object, cls: type) -> str:
+        """Return the docstring as text."""
         lines = [
             line
             for one in dataclasses.fields(cls)
-            for line in _described(one.name, one.default, specs[one.name])
+            for line in _described(one.name, one.default, one.metadata[_KEY])
         ]
-        cls.__doc__ = re.sub(  # Python 3.13 and newer remove the indentation of docstrings
+        return re.sub(  # Python 3.13 and newer remove the indentation of docstrings
             r"^( *)\{fields\}",
-            lambda found: textwrap.indent("\n".join(lines), found[1]),
-            cls.__doc__,
+            lambda found: "\n".join(found[1] + line for line in lines),
+            self._text,
             flags=re.MULTILINE,
         )
 
 
 def _described(name: str, default: object, spec: Spec) -> list[str]:
     """Return a field's lines of the docstring: its values, then RocketMQ's name."""
+    import textwrap
+
     kind = spec.kind.__name__ + (" or None" if spec.optional else "")
     about = f"{spec.java or 'no key'}, not of RocketMQ's store" if spec.ours else spec.java
     values = repr(default)

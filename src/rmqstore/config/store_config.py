@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.base import layout
 from rmqstore.config.fields import (
+    Described,
     boolean,
     check_value,
     choice,
-    describe,
     file_size,
     function,
     integer,
@@ -359,4 +359,5 @@ def _is_default(value: str, default: str) -> bool:
 
 _SPECS = specs_of(StoreConfig)
 _DEFAULTS = {one.name: one.default for one in dataclasses.fields(StoreConfig)}
-describe(StoreConfig, _SPECS)
+if StoreConfig.__doc__:  # python -OO has none
+    StoreConfig.__doc__ = Described(StoreConfig.__doc__)  # type: ignore[assignment]

@@ -14,7 +14,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -126,6 +125,8 @@ class Snapshots:
 
     def make(self, directory: str | os.PathLike[str], progressed: Progressed) -> Snapshot:
         """Make a snapshot; ``progressed`` is called after each piece."""
+        import shutil  # and with it lzma and bz2
+
         self._core.check_open()
         named = Path(os.path.abspath(os.fsdecode(directory)))  # noqa: PTH100
         target = target_of(named)
@@ -224,6 +225,8 @@ class Snapshots:
 
     def _complete(self, making: Path) -> None:
         """Open the copy, for recovery to remove units behind the log's end, and close it."""
+        import shutil
+
         has_index = next((making / paths.INDEX).glob("*"), None) is not None
         config = without_paths(self._core.config).replace(
             message_index_enable=has_index or self._core.config.message_index_enable,

@@ -13,6 +13,9 @@ import rmqstore
 pytestmark = pytest.mark.pure
 
 HEAVY = ("numpy", "xxhash", "click", "rich", "pyarrow", "pyspark", "pytest", "asyncio")
+# Of the standard library, for errors, notebooks, snapshots and help only: a tenth of a start.
+RARE = ("bz2", "difflib", "html", "json", "logging", "lzma", "random", "shutil", "socket", "ssl")
+RARE += ("subprocess", "tempfile", "textwrap", "traceback", "concurrent.futures", "multiprocessing")
 
 
 def python(*arguments: str) -> str:
@@ -32,7 +35,7 @@ def loaded_after(code: str) -> set[str]:
 def test_import_loads_nothing_heavy() -> None:
     before = loaded_after("")
     new = loaded_after("import rmqstore") - before
-    assert not new & set(HEAVY), new
+    assert not new & {*HEAVY, *RARE, "dataclasses", "datetime", "pathlib"}, new
     assert [name for name in new if name.startswith("rmqstore")] == ["rmqstore"]
 
 
@@ -49,6 +52,21 @@ with rmqstore.open({str(tmp_path)!r}, "a", config=rmqstore.StoreConfig.small()) 
 """
     )
     assert not (new - before) & set(HEAVY), new & set(HEAVY)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "a"])
+@pytest.mark.parametrize("config", ["", "config=rmqstore.StoreConfig.small()"])
+def test_a_first_message_loads_nothing_rare(tmp_path: Path, mode: str, config: str) -> None:
+    with rmqstore.open(tmp_path, "a", config=rmqstore.StoreConfig.small()) as store:
+        store.put("t", b"x", keys="k", queue_id=0)
+    use = f"""
+import rmqstore
+with rmqstore.open({str(tmp_path)!r}, {mode!r}, {config}) as store:
+    assert store.get("t", 0, 0).messages[0].body == b"x"
+"""
+    new = loaded_after(use) - loaded_after("")
+    unneeded = {*HEAVY, *RARE, "rmqstore.offline", "rmqstore.serve", "rmqstore.spark"}
+    assert not new & unneeded, new & unneeded
 
 
 def test_a_verb_that_looks_loads_nothing_heavy(tmp_path: Path) -> None:

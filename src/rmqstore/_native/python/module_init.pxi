@@ -29,11 +29,11 @@ pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)
 
 cdef int init_random() except -1:
     """Set this process's random numbers: for unique keys, and hash seeds."""
-    from random import SystemRandom
     global offset_hash_seed, topic_hash_seed
-    unique_keys_init(&unique_keys, 0x7F000001, <uint32_t>SystemRandom().getrandbits(32))
-    offset_hash_seed = SystemRandom().getrandbits(64)
-    topic_hash_seed = SystemRandom().getrandbits(64)
+    cdef bytes some = urandom(20)
+    unique_keys_init(&unique_keys, 0x7F000001, int.from_bytes(some[:4], "big"))
+    offset_hash_seed = int.from_bytes(some[4:12], "big")
+    topic_hash_seed = int.from_bytes(some[12:], "big")
     return 0
 
 

@@ -2,8 +2,6 @@
 #
 # Source: common/message/MessageExtBrokerInner.java, for a message's fields
 
-from difflib import get_close_matches
-
 # Allowed types of each column; a null in one with "or null" counts as a missing column.
 cdef dict TABLE_COLUMNS = {
     "topic": "an array of strings without nulls",
@@ -85,6 +83,7 @@ cdef list table_names(const ArrowSchema *schema):
         # pandas exports the index of a frame as a column: it is no part of the messages.
         if name in TABLE_COLUMNS or name in STORE_COLUMNS or name.startswith("__index_level_"):
             continue
+        from difflib import get_close_matches
         near = get_close_matches(name, [*TABLE_COLUMNS, *STORE_COLUMNS], n=1)
         raise ValueError(
             f"table must not have the column {name!r}: messages have no such field"
