@@ -7,6 +7,7 @@ more to do. Stores of ours and a broker's: closed, killed, and as a power cut le
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -482,3 +483,18 @@ def test_all_of_a_killed_log_is_written_again_in_long_runs(tmp_path):
         assert [m.body[0] for m in store["orders"][0]] == list(range(70))
     assert more - size > log
     assert more_calls - calls < 40  # of at most 1 MiB; the log has 1,700 pages
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_an_opening_reads_no_reserved_blocks(tmp_path: Path, mode: str) -> None:
+    """Read-ahead of the search for the log's last byte must not feed the search."""
+    config = rmqstore.StoreConfig.small(mapped_file_size_commit_log=1 << 28)
+    with rmqstore.open(tmp_path, "a", config=config) as store:
+        store.put("t", b"x", queue_id=0)
+    with open(tmp_path / "commitlog" / f"{0:020}", "rb") as log:
+        os.fsync(log)
+        os.posix_fadvise(log.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        with rmqstore.open(tmp_path, mode):
+            pass
+        hole = os.lseek(log.fileno(), 0, os.SEEK_HOLE)
+        assert hole < os.fstat(log.fileno()).st_blocks * 512 // 2
