@@ -59,6 +59,9 @@ cdef extern from *:
         return 0;
     }
     static inline void prefetch_to_read(const void *at) { __builtin_prefetch(at, 0, 3); }
+    static inline void prefetch_range(const char *at, int64_t length) {
+        for (int64_t done = 0; done < length; done += 64) prefetch_to_read(at + done);
+    }
     #define likely_(x) __builtin_expect(!!(x), 1)
     #define unlikely_(x) __builtin_expect(!!(x), 0)
     """
@@ -79,6 +82,7 @@ cdef extern from *:
     bint byte_set_first(char *at) noexcept nogil
     bint byte_counted(char *at, int most) noexcept nogil
     void prefetch_to_read(const void *at) noexcept nogil
+    void prefetch_range(const char *at, int64_t length) noexcept nogil
     bint likely "likely_"(bint x) noexcept nogil
     bint unlikely "unlikely_"(bint x) noexcept nogil
 

@@ -125,6 +125,26 @@ cdef const char *file_set_mapped(
     return file.view.bytes + offset
 
 
+cdef inline void mapped_file_fetch(
+    const MappedFile *file, int64_t offset, int64_t length,
+) noexcept nogil:
+    """Prefetch bytes at ``offset`` of the log if they are of this file, and in use already."""
+    cdef const char *bytes
+    cdef int64_t at
+    if file == NULL or length <= 0 or offset < file.start:
+        return
+    at = offset - file.start
+    bytes = file.base
+    if at > file.size - length:
+        return
+    if bytes == NULL:
+        bytes = file.view.bytes
+        if at > file.view.length - length or not byte_is_set(
+                file.view.regions + (at >> REGION_SHIFT)):
+            return
+    prefetch_range(bytes + at, min(length, FETCHED_MAX))
+
+
 cdef inline int64_t file_set_keep(
     FileSet *files, MappedFile **near, int64_t offset,
 ) noexcept nogil:

@@ -87,8 +87,7 @@ cdef int64_t chains_walk(
         step.key = <int32_t>i
         step.count = 0
         step.newer = INT64_MOST
-        step.at = index_bytes(index, INDEX_HEADER_BYTES + (hashes[i] % index.slot_num)
-                              * INDEX_SLOT_BYTES, INDEX_SLOT_BYTES)
+        step.at = index_bytes(index, index_slot_at(index, hashes[i]), INDEX_SLOT_BYTES)
         if step.at == NULL:
             return WALK_REDO
         prefetch_to_read(step.at)

@@ -137,10 +137,14 @@ cdef inline bint index_is_full(Index *index) noexcept nogil:
     return atomic_peek(&index.count) >= index.entry_num
 
 
-cdef inline char *index_slot(Index *index, int32_t key_hash) noexcept nogil:
+cdef inline int64_t index_slot_at(const Index *index, int32_t key_hash) noexcept nogil:
     # Neither is negative, and both fit: a 32-bit division takes half the time.
-    return index.file.base + INDEX_HEADER_BYTES \
+    return INDEX_HEADER_BYTES \
         + <int64_t>(<uint32_t>key_hash % <uint32_t>index.slot_num) * INDEX_SLOT_BYTES
+
+
+cdef inline char *index_slot(Index *index, int32_t key_hash) noexcept nogil:
+    return index.file.base + index_slot_at(index, key_hash)
 
 
 cdef int64_t index_open_again(Index *index) noexcept nogil:
@@ -217,8 +221,7 @@ cdef int64_t index_select(
         if rc < 0:
             return rc
     else:
-        rc = index_read(index, INDEX_HEADER_BYTES + (key_hash % index.slot_num) * INDEX_SLOT_BYTES,
-                        INDEX_SLOT_BYTES, slot)
+        rc = index_read(index, index_slot_at(index, key_hash), INDEX_SLOT_BYTES, slot)
         if rc < 0:
             return rc
         number = get_i32(slot)
@@ -271,8 +274,7 @@ cdef int64_t index_collect(
         if rc < 0:
             return rc
     else:
-        rc = index_read(index, INDEX_HEADER_BYTES + place * INDEX_SLOT_BYTES, INDEX_SLOT_BYTES,
-                        slot)
+        rc = index_read(index, index_slot_at(index, key_hash), INDEX_SLOT_BYTES, slot)
         if rc == 0:
             rc = index_load_header(index)    # with a live writer: not older than the slot
         if rc < 0:

@@ -41,12 +41,14 @@ cdef int64_t log_record_near(
     if store.writable and physical_offset >= atomic_get(&store.log.wrote):
         return E_NOT_FOUND
     room = store.log.file_size - physical_offset % store.log.file_size
-    if size_hint <= 0 and not store.writable:
+    if size_hint <= 0:
         mapped = file_set_mapped(&store.log, near, physical_offset, &follow)
         if mapped != NULL and follow >= 4:
             size_hint = get_i32(mapped)      # the record's own size: how much to copy
             if size_hint > SMALL_RECORD:
                 size_hint = 0
+            elif store.writable:             # its end, which is parsed before its body is read
+                prefetch_range(mapped, min(min(size_hint, follow), FETCHED_MAX))
     if size_hint > LARGE_RECORD:             # too large to allocate on a unit's word alone
         size_hint = 0
     wanted = min(room, max(size_hint, RECORD_GUESS) if store.log.writable or size_hint <= 0

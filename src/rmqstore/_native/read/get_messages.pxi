@@ -15,6 +15,8 @@ cdef enum:
 
     FILTER_SCAN_BYTES = 16000
     GET_UNITS = 512              # read at a time
+    RECORDS_AHEAD = 2            # prefetched
+    GOT_FIRST = 4                # records to make room for at first: queries find few
 
 cdef struct Got:
     Found *items
@@ -39,17 +41,6 @@ cdef struct Got:
     int64_t passed_field
 
 
-cdef int64_t got_add(Got *got, const Found *found) noexcept nogil:
-    cdef Found *grown
-    grown = <Found *>array_with_room(got.items, &got.room, got.count, sizeof(Found))
-    if grown == NULL:
-        return E_NO_MEMORY
-    got.items = grown
-    got.items[got.count] = found[0]
-    got.count += 1
-    return 0
-
-
 cdef int64_t got_reserve(Got *got, int64_t count) noexcept nogil:
     """Make room for ``count`` messages at once: each growth of the array may move it."""
     cdef Found *grown
@@ -60,6 +51,14 @@ cdef int64_t got_reserve(Got *got, int64_t count) noexcept nogil:
         return E_NO_MEMORY
     got.items = grown
     got.room = count
+    return 0
+
+
+cdef int64_t got_add(Got *got, const Found *found) noexcept nogil:
+    if got.count == got.room and got_reserve(got, max(GOT_FIRST, 4 * got.room)) < 0:
+        return E_NO_MEMORY
+    got.items[got.count] = found[0]
+    got.count += 1
     return 0
 
 
@@ -203,6 +202,9 @@ cdef inline int64_t read_records(
     for i in range(count):
         if got.count >= reading.max_messages or got.paused:
             break
+        if i + RECORDS_AHEAD < count and not reading.filter.active:
+            unit_read(units.data + (i + RECORDS_AHEAD) * UNIT_BYTES, &unit)
+            mapped_file_fetch(reading.near, unit.physical_offset, unit.size)
         unit_read(units.data + i * UNIT_BYTES, &unit)
         # An empty unit's code is meaningless.
         if unit.size <= 0 or unit_passes(

@@ -19,6 +19,7 @@ cdef struct KeyQuery:
     bint records                 # keep the records; else only their offsets
     int64_t hits_before          # hits of earlier keys
     int64_t head                 # the end of the log if the caller knows it; 0: find it
+    const Found *last            # NULL, or a record that was read for earlier keys
     Index *walked                # NULL, or the file whose entries for the key are known:
     int64_t walked_end           # its end when they were found
     const int64_t *walked_hits
@@ -91,21 +92,34 @@ cdef int64_t query_run(
     REQUIRES: query_wait, once for all keys of a call.
     """
     cdef KeySearch search = KeySearch(store, query, got, hits, 0, -1, KEYS_UNKNOWN)
-    cdef Index *index
+    cdef Index *index = index_to_search(store, 0)
     cdef int64_t i = 0
     cdef int64_t rc = 0
+    if index != NULL and query.walked == NULL:
+        slot_fetch(index, query.key_hash)
     search.until = query.head if query.head > 0 else query_head(store)
-    while rc == 0:
-        index = index_set_hold(&store.indexes, i) if store.indexes.enabled else NULL
+    while True:
         if index != NULL and not index_is_usable(store, index):
             search.above = KEYS_LOST
         else:
             rc = search_file(&search, index, i)
         index_close(index)
-        if index == NULL or search_has_enough(&search):
-            break
+        if rc != 0 or index == NULL or search_has_enough(&search):
+            return min(rc, 0)
         i += 1
-    return min(rc, 0)
+        index = index_to_search(store, i)
+
+
+cdef inline Index *index_to_search(Store *store, int64_t newest) noexcept nogil:
+    """As index_set_hold; NULL for a store without an index, too."""
+    return index_set_hold(&store.indexes, newest) if store.indexes.enabled else NULL
+
+
+cdef inline void slot_fetch(Index *index, int32_t key_hash) noexcept nogil:
+    """Prefetch a key's slot: its chain is walked once the log's end is known."""
+    cdef const char *at = index_bytes(index, index_slot_at(index, key_hash), INDEX_SLOT_BYTES)
+    if at != NULL:
+        prefetch_to_read(at)
 
 
 cdef inline bint search_has_enough(const KeySearch *search) noexcept nogil:
@@ -370,15 +384,27 @@ cdef int64_t search_log(KeySearch *search, int64_t start, bint whole) noexcept n
 
 cdef int64_t note_hit(KeySearch *search, int64_t offset, Offsets *found_at) noexcept nogil:
     """Note a record that has the key; its size, or a status if it cannot be read."""
+    cdef const Found *last = search.query.last
     cdef Found found
     cdef int64_t field
-    cdef int64_t rc = log_record(search.store, offset, 0, &found, &field)
+    cdef int64_t rc
+    if last != NULL and last.record.physical_offset == offset:
+        return note_if_hit(search, last, found_at)
+    rc = log_record(search.store, offset, 0, &found, &field)
     if rc > 0:
-        if record_has_key(found.slice.data, &found.record, search.query) \
-                and offsets_add(found_at, offset) < 0:
-            rc = E_NO_MEMORY
+        rc = note_if_hit(search, &found, found_at)
         slice_release(&found.slice)
     return rc
+
+
+cdef int64_t note_if_hit(
+    KeySearch *search, const Found *found, Offsets *found_at,
+) noexcept nogil:
+    """Note a record if it has the key; its size, or E_NO_MEMORY."""
+    if record_has_key(found.slice.data, &found.record, search.query) \
+            and offsets_add(found_at, found.record.physical_offset) < 0:
+        return E_NO_MEMORY
+    return found.record.size
 
 
 cdef int64_t search_found(KeySearch *search, int64_t offset) noexcept nogil:

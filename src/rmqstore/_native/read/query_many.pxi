@@ -13,6 +13,7 @@ cdef struct KeyChunk:
     bint walked                  # ``hits`` are complete for the index file
     int64_t starts[KEY_CHUNK + 1]
     Offsets hits
+    Found last                   # "r": the last record with entries, which each key reads
     ChainWalk walk
 
 
@@ -53,7 +54,7 @@ cdef void fetch_records(
     cdef MappedFile *log = NULL
     cdef const char *at
     cdef int64_t room = 0
-    cdef int64_t length, key, i, part
+    cdef int64_t length, key, i
     for key in range(count):
         for i in range(chunk.starts[key], fetched_until(chunk, key, max_num)):
             at = file_set_mapped(&store.log, &log, chunk.hits.items[i], &room)
@@ -64,8 +65,7 @@ cdef void fetch_records(
         for i in range(chunk.starts[key], fetched_until(chunk, key, max_num)):
             at = file_set_mapped(&store.log, &log, chunk.hits.items[i], &room)
             length = get_i32(at + RECORD_SIZE) if at != NULL and room >= 4 else 0
-            for part in range(2, min(min(length, room), FETCHED_MAX) // CACHE_LINE + 1):
-                prefetch_to_read(at + part * CACHE_LINE)
+            prefetch_range(at, min(min(length, room), FETCHED_MAX))
     mapped_file_release(log)
 
 
@@ -83,7 +83,7 @@ cdef int64_t query_each(
 ) noexcept nogil:
     """Query many keys one by one, after a lookup in the index file for each chunk of them."""
     cdef KeyChunk *chunk
-    cdef int64_t i, at
+    cdef int64_t i, at, field
     cdef int64_t rc = query_wait(store)
     if rc < 0:
         return rc
@@ -98,6 +98,9 @@ cdef int64_t query_each(
         log_refresh(store)
         query.head = log_end(store)
     chunk.index = index_set_hold(&store.indexes, 0)
+    if chunk.index != NULL and not store.writable and log_record(
+            store, atomic_get(&chunk.index.end_phy_offset), 0, &chunk.last, &field) > 0:
+        query.last = &chunk.last
     for i in range(count):
         at = i % KEY_CHUNK
         if at == 0:
@@ -118,6 +121,7 @@ cdef int64_t query_each(
             break
     starts[count] = got.count + hits.count
     index_close(chunk.index)
+    slice_release(&chunk.last.slice)
     free(chunk.hits.items)
     free(chunk.walk.hits)
     free(chunk)
