@@ -205,6 +205,7 @@ include "_native/read/query_many.pxi"
 include "_native/read/verify.pxi"
 
 # scan: records as columns. Uses base to read.
+include "_native/scan/output_memory.pxi"
 include "_native/scan/column_output.pxi"
 include "_native/scan/scan_columns.pxi"
 include "_native/scan/scan_filter.pxi"

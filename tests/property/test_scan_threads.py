@@ -1,8 +1,7 @@
-"""A scan by several threads gives the rows and the error of a scan by one, also of damaged stores."""
+"""A scan by several threads gives the rows and the error of a scan by one, damaged or not."""
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -57,7 +56,7 @@ def streamed(scan: Any) -> Any:
 def overwrite(rng: random.Random, path: Path) -> None:
     """Damage a file at a few places, or cut it."""
     with path.open("r+b") as file:
-        size = os.path.getsize(path)
+        size = path.stat().st_size
         if rng.random() < 0.1:
             file.truncate(rng.randrange(size))
             return

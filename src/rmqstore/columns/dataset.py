@@ -1,8 +1,8 @@
 """A scan as a ``pyarrow.dataset.Dataset`` that passes columns and filters of a query to the store.
 
 Arrow itself applies each filter and projection, batch by batch; the store is read only for the
-columns they name and, as far as ``pushdown.py`` can tell, only for matching messages. The scan's own
-threads read ahead: Arrow's scanner would buffer a large store without a small bound.
+columns they name and, as far as ``pushdown.py`` can tell, only for matching messages. The scan's
+own threads read ahead: Arrow's scanner would buffer a large store without a small bound.
 """
 
 from __future__ import annotations

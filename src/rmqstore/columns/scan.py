@@ -18,8 +18,8 @@ from rmqstore.base.arguments import one_of, wrong_type, wrong_value
 from rmqstore.base.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from rmqstore.base.tables import html_table
 from rmqstore.base.times import to_millis
-from rmqstore.columns.side_by_side import batches
 from rmqstore.columns.selection import ScanExtent, ScannedStore
+from rmqstore.columns.side_by_side import batches
 from rmqstore.config.store_config import RmqStoreWarning
 
 if TYPE_CHECKING:
@@ -430,8 +430,9 @@ def scan(
         Ranges of the log, or of a single queue, are read by so many threads side by side, of at
         most the machine's processors or 8. Rows, their order and errors are those of one thread;
         batches end at the ends of the ranges as well. For each thread, and two more, up to
-        16 MiB of columns and a batch are kept ahead of the consumer. Iterations over messages,
-        several queues merged and records found by the index are read by one thread.
+        8 MiB of columns and a batch are kept ahead of the consumer, which reads the first two
+        batches itself. Iterations over messages, several queues merged and records found by the
+        index are read by one thread.
     on_corruption : {"raise", "skip", "stop"}, optional
         At an invalid record: raise an error, skip to the next valid one, or end. A compressed
         body that cannot be inflated counts if ``body`` is requested.

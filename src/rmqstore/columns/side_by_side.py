@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from itertools import islice
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain, islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["batches", "cores"]
 
-PART_BYTES = 16 << 20  # of the records of a part
+PART_BYTES = 8 << 20  # of the records of a part
 PART_LEAST = 1 << 20  # of a short scan, so that each thread has a part
-KEPT_BYTES = 16 << 20  # of columns, ahead of the consumer, until a part is let go
+KEPT_BYTES = 8 << 20  # of columns, ahead of the consumer, until a part is let go
 _BATCH_COST = 4096  # bytes of a batch besides its columns
 _PARTS_MORE = 2  # ahead of the consumer, besides one for each thread
 _ALONE = 2  # first batches, read by the consumer: a query of a few rows reads no more
@@ -118,23 +118,29 @@ def batches(make: Callable[[], ScanPass], threads: int) -> Generator[ColumnBatch
     ranges = iter(()) if extent is None else _ranges(whole, extent, threads)
     first = next(ranges, None)
     if extent is None or first is None or first[1] == extent[1]:
-        while (batch := whole.next_batch()) is not None:
-            yield batch
+        yield from iter(whole.next_batch, None)
         return
-    running = _part_of(whole, make(), first)
-    for _ in range(_ALONE):
-        if (batch := running.next_batch()) is None:
-            break
-        yield batch
+    parts = _passes(whole, make, chain((first,), ranges))
+    running = next(parts)
+    yield from islice(iter(running.next_batch, None), _ALONE)
+    whole.expect(running)
+    yield from _in_order(chain((running,), parts), whole, make, threads)
+
+
+def _in_order(
+    parts: Iterator[ScanPass], whole: ScanPass, make: Callable[[], ScanPass], threads: int
+) -> Generator[ColumnBatch, None, None]:
+    """Yield the batches of the parts, which threads read ahead."""
     threads = min(threads, max(cores(), _THREADS_MOST))
     readers = _Readers(threads)
-    ahead = deque((_Part(running),))
+    ahead: deque[_Part] = deque()
     try:
-        readers.hand_in(ahead[0])
-        while ahead:
-            for each in islice(ranges, threads + _PARTS_MORE - len(ahead)):
-                ahead.append(_Part(_part_of(whole, make(), each)))
+        while True:
+            for running in islice(parts, threads + _PARTS_MORE - len(ahead)):
+                ahead.append(_Part(running))
                 readers.hand_in(ahead[-1])
+            if not ahead:
+                return
             part = ahead[0]
             make()  # raises if the store was closed, or this is a forked child
             found = part.found.get()
@@ -148,6 +154,7 @@ def batches(make: Callable[[], ScanPass], threads: int) -> Generator[ColumnBatch
             elif part.running.stopped:
                 return
             else:
+                whole.expect(part.running)
                 ahead.popleft()
     finally:
         for part in ahead:
@@ -155,9 +162,13 @@ def batches(make: Callable[[], ScanPass], threads: int) -> Generator[ColumnBatch
         readers.close()
 
 
-def _part_of(whole: ScanPass, running: ScanPass, part: tuple[int, int]) -> ScanPass:
-    running.be_part(whole, *part)
-    return running
+def _passes(
+    whole: ScanPass, make: Callable[[], ScanPass], ranges: Iterable[tuple[int, int]]
+) -> Iterator[ScanPass]:
+    for start, stop in ranges:
+        running = make()
+        running.be_part(whole, start, stop)
+        yield running
 
 
 def _ranges(

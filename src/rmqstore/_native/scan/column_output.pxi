@@ -17,6 +17,7 @@ cdef struct Growing:
     char *data
     int64_t length
     int64_t room
+    int64_t usual                # length in batches before
 
 
 # Concatenated texts, and the end of each.
@@ -39,6 +40,7 @@ cdef struct OutputColumn:
 # Memory owned by an exported array.
 cdef struct ArrowOwned:
     const void *buffers[ARROW_BUFFERS_MAX]
+    int64_t rooms[ARROW_BUFFERS_MAX]
     ArrowArray **children
     int64_t child_count
 
@@ -54,18 +56,25 @@ cdef inline int64_t growing_room(Growing *growing, int64_t more) noexcept nogil:
     cdef int64_t room
     if likely(growing.length + more <= growing.room):
         return 0
-    room = max(growing.room * 2, max(growing.length + more, <int64_t>GROWING_FIRST))
-    grown = <char *>realloc(growing.data, <size_t>room)
+    room = output_room(max(max(growing.room * 2, growing.length + more),
+                           max(growing.usual, <int64_t>GROWING_FIRST)))
+    grown = output_take(room)
     if grown == NULL:
-        return E_NO_MEMORY
+        grown = <char *>realloc(growing.data, <size_t>room)
+        if grown == NULL:
+            return E_NO_MEMORY
+    elif growing.data != NULL:
+        memcpy(grown, growing.data, <size_t>growing.length)
+        output_give(growing.data, growing.room)
     growing.data = grown
     growing.room = room
     return 0
 
 
 cdef inline void growing_free(Growing *growing) noexcept nogil:
-    free(growing.data)
-    memset(growing, 0, sizeof(Growing))
+    output_give(growing.data, growing.room)
+    growing.data = NULL
+    growing.length = growing.room = 0
 
 
 cdef inline int64_t growing_put_i32(Growing *growing, int64_t value) noexcept nogil:
@@ -140,6 +149,16 @@ cdef void output_column_free(OutputColumn *column) noexcept nogil:
     column.nulls = 0
 
 
+cdef void column_expect(OutputColumn *column, const OutputColumn *like) noexcept nogil:
+    """Expect as much of the next batch as another pass does."""
+    column.values.usual = like.values.usual
+    column.texts.ends.usual = like.texts.ends.usual
+    column.texts.bytes.usual = like.texts.bytes.usual
+    column.seconds.ends.usual = like.seconds.ends.usual
+    column.seconds.bytes.usual = like.seconds.bytes.usual
+    column.ends.usual = like.ends.usual
+
+
 cdef int64_t column_put_valid(OutputColumn *column, int64_t row, bint valid) noexcept nogil:
     """Note whether a row has a value.  The bitmap is created at the first row without one."""
     cdef int64_t whole
@@ -195,7 +214,7 @@ cdef void release_owned_array(ArrowArray *array) noexcept nogil:
             free(owned.children[i])
     free(owned.children)
     for i in range(ARROW_BUFFERS_MAX):
-        free(<void *>owned.buffers[i])
+        output_give(<char *>owned.buffers[i], owned.rooms[i])
     free(owned)
     array.release = NULL
 
@@ -234,7 +253,11 @@ cdef int64_t array_take(ArrowArray *array, int64_t index, Growing *growing) noex
     if growing.data == NULL and growing_room(growing, 1) < 0:
         return E_NO_MEMORY
     owned.buffers[index] = growing.data
-    memset(growing, 0, sizeof(Growing))
+    owned.rooms[index] = growing.room
+    growing.usual = min(max(growing.length, growing.usual - growing.usual // 8),
+                        <int64_t>KEPT_LARGEST)
+    growing.data = NULL
+    growing.length = growing.room = 0
     return 0
 
 

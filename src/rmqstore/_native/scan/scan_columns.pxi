@@ -110,6 +110,7 @@ cdef int64_t batch_init(Batch *batch, const int64_t *fields, int64_t count) noex
     batch.columns = <OutputColumn *>calloc(<size_t>max(count, 1), sizeof(OutputColumn))
     if batch.columns == NULL:
         return E_NO_MEMORY
+    output_begin()
     batch.count = count
     batch.row_bytes = 1
     batch.of_units = True
@@ -141,12 +142,14 @@ cdef void batch_free(Batch *batch) noexcept nogil:
     cdef int64_t i
     for i in range(batch.count):
         output_column_free(&batch.columns[i])
-    free(batch.columns)
-    batch.columns = NULL
-    batch.count = 0
     growing_free(&batch.entries)
     growing_free(&batch.rewritten)
     growing_free(&batch.slots)
+    batch.count = 0
+    if batch.columns != NULL:
+        free(batch.columns)
+        batch.columns = NULL
+        output_end()
 
 
 cdef int64_t batch_export(Batch *batch, ArrowArray *array) noexcept nogil:
