@@ -6,7 +6,6 @@ The column names are ``common/message/MessageExt.java``'s.
 from __future__ import annotations
 
 import importlib
-import operator
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -14,10 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from rmqstore import _core
-from rmqstore.base.arguments import one_of, wrong_type, wrong_value
+from rmqstore.base.arguments import one_of
 from rmqstore.base.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from rmqstore.base.tables import html_table
 from rmqstore.base.times import to_millis
+from rmqstore.columns.arguments import bounded, known_columns, texts
 from rmqstore.columns.selection import ScanExtent, ScannedStore
 from rmqstore.columns.side_by_side import batches
 from rmqstore.config.store_config import RmqStoreWarning
@@ -86,24 +86,24 @@ class Scan:
         # One-shot iterables become tuples.
         self._arguments = taken = dict(arguments)
         for name in ("columns", "topic", "keys"):
-            taken[name] = _texts(name, taken[name])
+            taken[name] = texts(name, taken[name])
         topic, keys, since, until = (taken[name] for name in ("topic", "keys", "since", "until"))
-        self.columns = COLUMNS if taken["columns"] is None else _columns(taken["columns"])
+        self.columns = COLUMNS if taken["columns"] is None else known_columns(taken["columns"])
         self._topics: tuple[str, ...] = topic or ()
         self._keys: tuple[str, ...] = keys or ()
         self._nothing: bool = topic == () or keys == ()
-        self._queue_id = _bounded("queue_id", taken["queue_id"], 0, INT32_MAX, -1)
-        self._start = _bounded("start", taken["start"], 0, INT64_MAX, -1)
-        self._stop = _bounded("stop", taken["stop"], 0, INT64_MAX, -1)
+        self._queue_id = bounded("queue_id", taken["queue_id"], 0, INT32_MAX, -1)
+        self._start = bounded("start", taken["start"], 0, INT64_MAX, -1)
+        self._stop = bounded("stop", taken["stop"], 0, INT64_MAX, -1)
         self._since = INT64_MIN if since is None else to_millis(since, name="since")
         self._until = INT64_MAX if until is None else to_millis(until, name="until")
         self._tags: str | None = taken["tags"]
         self._sql: str | None = taken["sql"]
-        self._batch_rows = _bounded("batch_rows", taken["batch_rows"], 1, _ROWS_MOST)
-        self._batch_bytes = _bounded("batch_bytes", taken["batch_bytes"], 1, _BYTES_MOST)
+        self._batch_rows = bounded("batch_rows", taken["batch_rows"], 1, _ROWS_MOST)
+        self._batch_bytes = bounded("batch_bytes", taken["batch_bytes"], 1, _BYTES_MOST)
         self._on_corruption = one_of("on_corruption", taken["on_corruption"], _ON_CORRUPTION)
         self._on_removed = one_of("on_removed", taken["on_removed"], _ON_REMOVED)
-        self._threads = _bounded("threads", taken["threads"], 1, INT32_MAX)
+        self._threads = bounded("threads", taken["threads"], 1, INT32_MAX)
         self._pass(())  # raises now what the core refuses
 
     def __repr__(self) -> str:
@@ -429,8 +429,8 @@ def scan(
     threads : int, optional
         Ranges of the log, or of a single queue, are read by so many threads side by side, of at
         most the machine's processors or 8. Rows, their order and errors are those of one thread;
-        batches end at the ends of the ranges as well. For each thread, and two more, up to
-        8 MiB of columns and a batch are kept ahead of the consumer, which reads the first two
+        batches end at the ends of the ranges as well. For each thread, and one more, up to
+        16 MiB of columns and a batch are kept ahead of the consumer, which reads the first two
         batches itself. Iterations over messages, several queues merged and records found by the
         index are read by one thread.
     on_corruption : {"raise", "skip", "stop"}, optional
@@ -467,47 +467,3 @@ def _needed(package: str) -> Any:
         return importlib.import_module(package)
     except ImportError as error:
         raise ImportError(f"this needs {package}: pip install {package}") from error
-
-
-def _columns(chosen: tuple[str, ...]) -> tuple[str, ...]:
-    for name in chosen:
-        if name not in _core.COLUMN_NAMES:
-            import difflib
-
-            near = difflib.get_close_matches(name, _core.COLUMN_NAMES, 1)
-            hint = f"; nearest is {near[0]!r}" if near else ""
-            raise ValueError(f"columns must name columns of a scan, got {name!r}{hint}")
-    if len(set(chosen)) != len(chosen):
-        twice = next(name for name in chosen if chosen.count(name) > 1)
-        raise ValueError(f"columns must not name {twice!r} twice")
-    return chosen
-
-
-def _texts(argument: str, values: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return texts as a tuple without duplicates; a str of keys is split at spaces."""
-    if values is None:
-        return None
-    if isinstance(values, str):
-        values = values.split(" ") if argument == "keys" else (values,)
-    try:
-        texts = tuple(values)
-    except TypeError:
-        raise wrong_type(argument, "str or an iterable of str", values) from None
-    for text in texts:
-        if not isinstance(text, str):
-            raise wrong_type(argument, "str or an iterable of str", text)
-        if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
-            raise wrong_value(argument, "text that UTF-8 can write", text)
-    return texts if argument == "columns" else tuple(dict.fromkeys(filter(None, texts)))
-
-
-def _bounded(argument: str, value: object, low: int, high: int, absent: int | None = None) -> int:
-    """Return an int within its bounds; ``absent`` for None, if allowed."""
-    if value is None and absent is not None:
-        return absent
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise wrong_type(argument, "int", value)
-    number = operator.index(value)
-    if not low <= number <= high:
-        raise wrong_value(argument, f"{low} to {high}", number)
-    return number

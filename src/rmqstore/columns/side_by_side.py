@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["batches", "cores"]
 
-PART_BYTES = 8 << 20  # of the records of a part
+PART_BYTES = 16 << 20  # of the records of a part
 PART_LEAST = 1 << 20  # of a short scan, so that each thread has a part
-KEPT_BYTES = 8 << 20  # of columns, ahead of the consumer, until a part is let go
+KEPT_BYTES = 16 << 20  # of columns, ahead of the consumer, until a part is let go
 _BATCH_COST = 4096  # bytes of a batch besides its columns
-_PARTS_MORE = 2  # ahead of the consumer, besides one for each thread
+_PARTS_MORE = 1  # ahead of the consumer, besides one for each thread
 _ALONE = 2  # first batches, read by the consumer: a query of a few rows reads no more
 _THREADS_MOST = 8  # on fewer cores: more threads than cores hide latency of a disk
 

@@ -244,7 +244,7 @@ def test_a_consumer_that_waits_stops_the_threads(
     scanned = -1
     while scanned != (scanned := store.stats()["scanned_records"]):
         time.sleep(0.1)
-    assert scanned <= (2 + 2) * (20_000 // 500 + 2 * 10)
+    assert scanned <= (2 + 1) * (20_000 // 500 + 2 * 10)
     assert sum(batch.num_rows for batch in batches) == COUNT - 3 * 10
 
 
