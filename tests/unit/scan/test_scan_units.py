@@ -53,7 +53,12 @@ def by_records(scan: rmqstore.Scan) -> list[int]:
 @pytest.mark.parametrize("mode", ["r", "r+"])
 def test_no_record_is_read(root: Path, mode: Any, columns: list[str]) -> None:
     with rmqstore.open(root, mode) as store:
-        for asked in [{"queue_id": 1}, {"queue_id": 1, "start": 5, "stop": 50}, {}]:
+        for asked in [
+            {"queue_id": 1, "start": 45, "stop": 55},
+            {"queue_id": 1, "start": 5, "stop": 50},
+            {"queue_id": 1},
+            {},
+        ]:
             scan = store.scan("Topic1", **asked, columns=columns, batch_rows=7)
             records = store.scan("Topic1", **asked, columns=[*columns, "flag"], batch_rows=7)
             wanted = [batch.select(columns) for batch in records.to_batches()]

@@ -55,12 +55,13 @@ cdef bint units_are_sure(
 ) noexcept nogil:
     """Whether each unit of an ordinary queue in [start, stop) has a record of its own in the log.
 
-    Units that cover the log once are of records that do not overlap, of their own queues: a record
-    in an ordinary queue of another topic, by multi-dispatch, has two.  Known damage, or a cut or
-    missing file of the log, is a doubt.  So is a check that costs more than to read ``rows``
-    records.
+    ``start`` is a record's begin, ``stop`` a record's end.  Units that cover the log once are of
+    records that do not overlap, of their own queues: a record in an ordinary queue of another
+    topic, by multi-dispatch, has two.  Known damage, or a cut or missing file of the log, is a
+    doubt.  So is a check that costs more than to read ``rows`` records.
     """
     cdef int64_t known, began, cost
+    cdef bint part
     if has_damage(&store.recovery, start, stop) or not file_set_has(&store.log, start, stop):
         return False
     lock_take(&store.view.queued_lock)
@@ -69,14 +70,17 @@ cdef bint units_are_sure(
     if known >= stop:
         return True
     began = monotonic_ns()
-    cost = (stop - known) // SURE_LOG_BYTES
+    part = stop - start < (stop - known) // 2        # a check of all is not repeated
+    cost = (stop - (start if part else known)) // SURE_LOG_BYTES
     if not store.writable:
         cost += topic_queues(&store.table)
     if rows < cost or began < atomic_get(&store.view.queued_again_at):
         return False
     if refresh_queues(store) == 0:
         newest_unit_end(store, LIST_IF_OLD)
-        if log_is_all_queued(store, stop) == 1:
+        if part and log_is_covered(store, start, stop) == 1:
+            return True
+        if not part and log_is_all_queued(store, stop) == 1:
             return True
     known = monotonic_ns()
     atomic_set(&store.view.queued_again_at, known + (known - began) * SEARCH_SHARE)

@@ -297,7 +297,8 @@ cdef int64_t scan_along_queues(Scan *scan) noexcept nogil:
     if not less and not scan_asks_units(scan):
         return 0
     newest = newest_unit_end(store, LISTED_NOW)
-    source.by_units = scan_asks_units(scan) and units_are_sure(store, count, start, newest)
+    source.by_units = scan_asks_units(scan) and units_are_sure(
+        store, count, log_first(store), newest)
     if not source.by_units:
         rc = log_is_all_queued(store, newest) if less else 0
         if rc <= 0:
