@@ -18,6 +18,7 @@ STORES = Path(__file__).parents[1] / "data" / "stores"
 IMAGES = ("closed", "killed", "light", "ext", "broker-clean", "broker-killed")
 FORMS = ("remove", "empty", "cut", "zero", "zero tail", "link", "dangle")
 FOLDERS = ("commitlog", "consumequeue", "consumequeue_ext", "index", "checkpoint")
+PLACE = ("queue_offset", "physical_offset")
 CHUNK = 12  # cases of a child
 BLANK = 0x7FFFFFFF
 SIZES = {
@@ -189,6 +190,7 @@ class Trial:
             if one != along:
                 differ = sorted(one ^ along)[:3]
                 self.wrong("I3", f"{topic}/{queue_id}: get and scan differ: {differ}")
+            self.look_at_units(store, topic, queue_id, along)
             by_topic = {
                 m.physical_offset
                 for m in store.scan(topic, on_corruption="skip", on_removed="skip")
@@ -196,6 +198,29 @@ class Trial:
             }
             if lacking_too := {offset for _, offset in places} - by_topic:
                 self.wrong("I3", f"scan of {topic} lacks {sorted(lacking_too)[:3]}")
+
+    def look_at_units(self, store: Any, topic: str, queue_id: int, along: set[Any]) -> None:
+        """Rows from units: each that a scan of records has, and none that the log has no bytes of.
+
+        Bytes of a record that are damaged are no loss to units.
+        """
+        scan = store.scan(
+            topic, queue_id, columns=PLACE, on_corruption="skip", on_removed="skip"
+        ).to_table()
+        units = set(zip(*(scan[name].to_pylist() for name in PLACE), strict=True))
+        if scan.num_rows != len(units) or not along <= units:
+            self.wrong("I3", f"{topic}/{queue_id}: units lack {sorted(along - units)[:3]}")
+        lost = [place for place in units - along if not self.has_bytes(place[1])]
+        if lost:
+            self.wrong("I2", f"{topic}/{queue_id}: units have {len(lost)} lost: {min(lost)}")
+
+    def has_bytes(self, offset: int) -> bool:
+        """Whether the log has a record's bytes, whatever they are now."""
+        log_size = next((self.image.root / "commitlog").iterdir()).stat().st_size
+        path = self.root / "commitlog" / f"{offset - offset % log_size:020d}"
+        return path.exists() and (
+            path.stat().st_size >= offset % log_size + self.image.spans.get(offset, log_size)
+        )
 
     def read(self) -> None:
         self.way = "r"

@@ -16,6 +16,7 @@ REACH: dict[str, tuple[str, ...]] = {
     "lock-after-load": ("machine",),
     "zeros-after-reserved": ("beside",),
     "unlink-held-mapping": ("machine",),
+    "count-of-lost": ("lost",),
     "a1": ("flips",),
     "a2": ("power",),
     "a3": ("machine",),
