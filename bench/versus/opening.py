@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import workloads
-from versus.real import WARM, RealStore
+from versus.real import RealStore
 from versus.rounds import Round, measured, timed
 from versus.rows import Goal, Row, Work
 
@@ -66,15 +66,20 @@ def copier(source: Path, to: Path, *, forget: bool) -> Callable[[], None]:
 
 
 def them(source: Path, to: Path, count: int, *, forget: bool) -> list[Round]:
-    """Open by the real store."""
+    """Open by the real store; the measured copy is not closed, the process ends."""
+    prepare = copier(source, to, forget=forget)
 
     def work() -> list[Round]:
-        done = real.round("open", dir=to)
-        real.ask("close")
-        return [done._replace(count=count)]
+        return [real.round("open", dir=to)._replace(count=count)]
+
+    def warm() -> None:
+        for _ in range(2):
+            prepare()
+            work()
+            real.ask("close")
 
     with RealStore() as real:
-        return measured(work, warm=WARM, prepare=copier(source, to, forget=forget))
+        return measured(work, warm=warm, prepare=prepare)
 
 
 def us(source: Path, to: Path, count: int, *, forget: bool) -> list[Round]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from interop.driver import JavaProcess
 from versus.rounds import Round
 
 ROUND_TIMEOUT = 900.0
-WARM = 1.0  # seconds of a workload until its methods are compiled
 
 
 class RealStore(JavaProcess):
@@ -26,7 +26,16 @@ class RealStore(JavaProcess):
 
     def round(self, op: str, **fields: Any) -> Round:
         """Send a request for a round; the processor's time is until its answer."""
-        clock = ~self.pid << 3 | 2  # Linux: of another process, in nanoseconds
-        cpu = time.clock_gettime_ns(clock)
+        used = self.used()
         end = self.ask(op, **fields)
-        return Round(end["ns"], time.clock_gettime_ns(clock) - cpu, end["count"])
+        return Round(end["ns"], self.used() - used, end["count"])
+
+    def used(self) -> int:
+        """Return the nanoseconds of the processor that all threads have used."""
+        return time.clock_gettime_ns(~self.pid << 3 | 2)  # Linux: of another process
+
+    def warm_up(self, work: Callable[[], object], seconds: float) -> None:
+        """Run a work for so many seconds of the processor, until its methods are compiled."""
+        until = self.used() + seconds * 1e9
+        while self.used() < until:
+            work()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-HEATED = 2 << 30  # several times what a round takes
+HEATED = 1 << 30  # several times what a round takes
 SAMPLE = 0.2  # seconds over which the machine is watched
 PATIENCE = 3.0  # seconds that a round waits for a quiet machine
 BUSY = 0.1  # of all cores; a machine where others use more is not quiet
@@ -51,17 +51,16 @@ def minor_faults() -> int:
 def measured(
     work: Callable[[], list[Round]],
     *,
-    warm: float = 0,
+    warm: Callable[[], object] | None = None,
     prepare: Callable[[], object] = lambda: None,
     heated: int = HEATED,
 ) -> list[Round]:
-    """Run a work for ``warm`` seconds, at least once, then once more on a ready machine."""
-    until = time.monotonic() + warm
-    while True:
+    """Run a work to warm up, unless ``warm`` is to do that, then once on a ready machine."""
+    if warm is None:
         prepare()
         work()
-        if time.monotonic() >= until:
-            break
+    else:
+        warm()
     prepare()
     os.sync()
     is_quiet = quiet()

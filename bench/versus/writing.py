@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,7 @@ import pyarrow as pa
 import rmqstore
 import workloads
 from versus.limits import Limits
-from versus.real import WARM, RealStore
+from versus.real import RealStore
 from versus.rounds import Round, measured, minor_faults, timed
 from versus.rows import Goal, Row, Work
 
@@ -66,7 +68,7 @@ def works(folder: Path, messages: int, entries: int, limits: Limits) -> list[Wor
         count = messages * part
         theirs, ours = (partial(put, size, count) for put in (their_put_many, our_put_many))
         found.append(Work([row(name, partial(limits.put, size, count))], theirs, [ours]))
-    count = max(1, messages // 100)
+    count = max(1, messages // 200)
     theirs, ours = partial(their_visible, count), partial(our_visible, count)
     found.append(Work([row(name) for name in VISIBLE], theirs, [ours]))
     named = [f"{workloads.TOPIC}#{key}" for key in workloads.keys(entries)]
@@ -80,23 +82,42 @@ def works(folder: Path, messages: int, entries: int, limits: Limits) -> list[Wor
     return [*found, Work(rows, partial(their_index, folder), ours_each)]
 
 
-def their_store(real: RealStore, sync: bool, ask: Callable[[], dict[str, Any] | Round]) -> Any:
-    """Ask for something of a fresh store that has a message."""
-    config = {"flushDiskType": "SYNC_FLUSH"} if sync else {}
-    with workloads.scratch() as path:
-        real.ask("open", dir=path / "store", config=config)
-        real.ask("put", topic=workloads.TOPIC, queues=1, size=128, count=1)
-        done = ask()
-        real.ask("close")
-        return done
+def theirs_on_stores(
+    ask: Callable[[RealStore], list[Round]], config: dict[str, str] | None = None
+) -> list[Round]:
+    """Ask for rounds on a fresh store that has a message, after a warm-up on three others.
+
+    With fewer, what is new about a store has compiled methods made anew in the measured round.  A
+    shutdown goes on behind the next store, and may write in its folder again; the measured one is
+    not closed: its process ends.
+    """
+    with workloads.scratch() as folder, RealStore() as real:
+        paths = (folder / f"store-{number}" for number in itertools.count())
+
+        def on_fresh(work: Callable[[], Any]) -> Any:
+            path = next(paths)
+            real.ask("open", dir=path, config=config)
+            real.ask("put", topic=workloads.TOPIC, queues=1, size=128, count=1)
+            done = work()
+            shutil.rmtree(path, ignore_errors=True)
+            return done
+
+        def closed() -> None:
+            real.warm_up(lambda: ask(real), 1)
+            real.ask("close", behind=True)
+
+        def warm() -> None:
+            for _ in range(3):
+                on_fresh(closed)
+
+        return measured(lambda: on_fresh(lambda: ask(real)), warm=warm)
 
 
 def their_put(size: int, count: int, threads: int, sync: bool) -> list[Round]:
     """Put messages into one queue, a call each."""
     fields = {"topic": workloads.TOPIC, "queues": 1, "size": size, "threads": threads}
-    with RealStore() as real:
-        ask = partial(real.round, "put", count=count, **fields)
-        return measured(lambda: [their_store(real, sync, ask)], warm=WARM)
+    config = {"flushDiskType": "SYNC_FLUSH"} if sync else None
+    return theirs_on_stores(lambda real: [real.round("put", count=count, **fields)], config)
 
 
 def our_put(size: int, count: int, threads: int, sync: bool) -> list[Round]:
@@ -128,9 +149,7 @@ def our_put(size: int, count: int, threads: int, sync: bool) -> list[Round]:
 def their_put_many(size: int, count: int) -> list[Round]:
     """Put batches of 64 until the last is in its queue; encoding them is in the time."""
     fields = {"topic": workloads.TOPIC, "queues": workloads.QUEUES, "size": size}
-    with RealStore() as real:
-        ask = partial(real.round, "put_batch", count=count, **fields)
-        return measured(lambda: [their_store(real, False, ask)], warm=WARM)
+    return theirs_on_stores(lambda real: [real.round("put_batch", count=count, **fields)])
 
 
 def our_put_many(size: int, count: int) -> list[Round]:
@@ -157,13 +176,12 @@ def our_put_many(size: int, count: int) -> list[Round]:
 def their_visible(count: int) -> list[Round]:
     """Time each put until the queue has its message."""
     fields = {"topic": workloads.TOPIC, "size": 1024, "count": count}
-    with RealStore() as real:
 
-        def work() -> list[Round]:
-            end = their_store(real, False, partial(real.ask, "visible", **fields))
-            return [Round(end[each], None, 1) for each in ("median_ns", "p99_ns")]
+    def ask(real: RealStore) -> list[Round]:
+        end = real.ask("visible", **fields)
+        return [Round(end[each], None, 1) for each in ("median_ns", "p99_ns")]
 
-        return measured(work, warm=WARM)
+    return theirs_on_stores(ask)
 
 
 def our_visible(count: int) -> list[Round]:
@@ -199,7 +217,7 @@ def their_index(folder: Path) -> list[Round]:
                     real.round("index_select", keys="some"),
                 ]
 
-        return measured(work, warm=WARM)
+        return measured(work, warm=lambda: real.warm_up(work, 2))
 
 
 def our_index(folder: Path, kind: str) -> list[Round]:

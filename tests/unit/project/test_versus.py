@@ -116,7 +116,7 @@ def workloads_page() -> str:
 def test_a_round_is_the_last_of_its_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "PATIENCE", 0)
     did: list[str] = []
-    monkeypatch.setattr(rounds, "heat", lambda size: did.append("heat"))
+    monkeypatch.setattr(rounds, "heat", lambda _size: did.append("heat"))
     monkeypatch.setattr(rounds, "busy", lambda: 0.5)
 
     def work() -> list[Round]:
@@ -178,6 +178,6 @@ def test_both_sides_run(
     monkeypatch.setattr(sys, "argv", ["versus", *SMALL, "--only", name, "--json", str(figures)])
     assert versus.main() in {0, 1}
     shown = capsys.readouterr().out
-    assert shown.count(f"| {name}") >= 1
+    assert name in shown
     assert "busy rounds" in shown
     assert list(tmp_path.iterdir()) == [figures]

@@ -51,7 +51,7 @@ public final class Versus {
         switch (request.getString("op")) {
             case "keys" -> keys.put(request.getString("name"), Files.readAllLines(Path.of(request.getString("file"))));
             case "open" -> measure(end, () -> open(request));
-            case "close" -> close();
+            case "close" -> close(request.getBooleanValue("behind"));
             case "put" -> put(request, end);
             case "put_batch" -> putBatch(request, end);
             case "visible" -> visible(request, end);
@@ -95,9 +95,18 @@ public final class Versus {
         return 1;
     }
 
-    private void close() {
-        store.shutdown();
-        stats.shutdown();
+    /** A shutdown sleeps for a second: of a store that nobody opens again it may go on behind other work. */
+    private void close(boolean behind) throws Exception {
+        DefaultMessageStore old = store;
+        BrokerStatsManager oldStats = stats;
+        Thread closing = new Thread(() -> {
+            old.shutdown();
+            oldStats.shutdown();
+        });
+        closing.start();
+        if (!behind) {
+            closing.join();
+        }
         store = null;
     }
 
