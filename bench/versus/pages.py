@@ -78,7 +78,7 @@ def table(figures: list[dict[str, Any]], measure: str) -> str:
             cells += [
                 number(row["faults"], ",.1f"),
                 number(row["limit"]),
-                number(row["busy"] or None),
+                f"{row['busy']} of {row['rounds']}" if row["busy"] else "",
             ]
         lines.append(cells)
     return markdown(lines)

@@ -52,7 +52,7 @@ def test_the_table_says_what_is_counted_missed_and_busy() -> None:
     figures = [row([100, 100], [300, 310]).figures(), row([100], [300], 4).figures()]
     clock, cpu = (pages.table(figures, measure).splitlines() for measure in pages.MEASURES)
     cells = "| put, 1 KiB | 100 | 305 | 3.05 | 3.00 | 3.00 to 3.10 | 2 | reached |"
-    assert clock[2] == f"{cells} 100.0 | 60 | 2 |"
+    assert clock[2] == f"{cells} 100.0 | 60 | 2 of 2 |"
     assert "| 4 | MISSED |" in clock[3]
     assert cpu[2] == "| put, 1 KiB | 100 | 610 | 6.10 | 6.00 | 6.00 to 6.20 | 2 | reached |"
     assert len({line.count("|") for line in clock}) == 1
