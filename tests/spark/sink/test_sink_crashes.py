@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import rmqstore
-from rmqstore.spark.sink.ledger import Ledger
+from rmqstore.spark.sink import append
+from rmqstore.spark.sink.ledger import Intent, Ledger
 from rmqstore.spark.sink.staging import StagedFileError
 from support import sink_driver
 from support.sink_driver import Crash, killed, settings
@@ -104,16 +105,20 @@ def test_an_overwrite_that_died(tmp_path: Path, crash: Crash) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"broker.conf", "store"}
 
 
-def test_staged_files_of_an_intent_are_needed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "crash",
+    [Crash(Ledger, "begin", "after", 1), Crash(rmqstore.MessageStore, "put_table", "within", 2)],
+    ids=repr,
+)
+def test_staged_files_of_an_intent_are_needed(tmp_path: Path, crash: Crash) -> None:
     options = settings(tmp_path)
     texts = [f"row {i}" for i in range(14)]
-    crash = Crash(rmqstore.MessageStore, "put_table", "within", 2)
     assert killed(crash, lambda: sink_driver.write_stream(options, "q", 0, parted(texts, 3, 1)))
     staged = sorted(tmp_path.rglob("*.arrow"))
     good = staged[-1].read_bytes()
     before = stored(tmp_path)
     for change in (
-        lambda: staged[-1].write_bytes(bytes([good[0] ^ 1]) + good[1:]),
+        lambda: staged[-1].write_bytes(good.replace(b"row", b"roW", 1)),
         staged[-1].unlink,
     ):
         change()
@@ -125,6 +130,30 @@ def test_staged_files_of_an_intent_are_needed(tmp_path: Path) -> None:
     staged[-1].write_bytes(good)
     sink_driver.write_stream(options, "q", 0, parted(texts, 2, 2))
     assert Counter(stored(tmp_path)) == Counter(texts)
+
+
+@pytest.mark.parametrize("step", COMMIT, ids=repr)
+def test_a_row_that_is_stored_twice_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Crash
+) -> None:
+    """With a defect, the last stored row once more after a crash, the tests here would fail."""
+    real = append._rows_in_log
+    again = []
+
+    def one_less(store: rmqstore.MessageStore, intent: Intent) -> int:
+        again.append(real(store, intent) > 0)
+        return real(store, intent) - again[-1]
+
+    monkeypatch.setattr(append, "_rows_in_log", one_less)
+    options = settings(tmp_path)
+    texts = [f"row {i}" for i in range(14)]
+    assert killed(step, lambda: sink_driver.write_stream(options, "q", 0, parted(texts, 3, 1)))
+    sink_driver.write_stream(options, "q", 0, parted(texts, 2, 2))
+    if any(again):
+        with pytest.raises(AssertionError):
+            stored(tmp_path)
+    else:
+        assert Counter(stored(tmp_path)) == Counter(texts)
 
 
 def test_a_log_whose_rows_are_not_the_first_ones(tmp_path: Path) -> None:

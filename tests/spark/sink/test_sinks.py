@@ -251,6 +251,25 @@ def test_staged_files_that_are_gone(tmp_path: Path) -> None:
     assert Ledger(tmp_path / "store").intent() is None
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_staged_body_that_changed(tmp_path: Path, overwrite: bool) -> None:
+    """Such a file is a valid one, of the same size: nothing of the write is stored."""
+    options = settings(tmp_path, allowoverwrite="true")
+    write_batch(options, [rows("old")], overwrite=True)
+    parts = [rows("first"), rows("second")]
+    writer, messages = sink_driver.stage_batch(options, parts, overwrite)
+    [path] = (p for p in tmp_path.rglob("*.arrow") if b"second" in p.read_bytes())
+    path.write_bytes(path.read_bytes().replace(b"second", b"seconD"))
+    with pytest.raises(StagedFileError, match=r"has the sum [0-9a-f]{16}, was staged with"):
+        writer.commit(messages)
+    writer.abort(messages)
+    assert bodies(tmp_path) == [b"old"]
+    assert files(tmp_path) == {CREATED}
+    write_batch(options, parts, overwrite)
+    assert bodies(tmp_path)[-2:] == [b"first", b"second"]
+    assert len(bodies(tmp_path)) == (2 if overwrite else 3)
+
+
 def test_a_store_that_changed_meanwhile(tmp_path: Path) -> None:
     options = settings(tmp_path)
     del options["config"]

@@ -61,7 +61,7 @@ def test_what_is_staged_is_what_is_stored(tmp_path: Path, store: rmqstore.Messag
     done = staged(tmp_path / "job", [given.slice(0, 0), given, given], columns=SINK_COLUMNS)
     assert (done.partition, done.rows, done.topics) == (3, 6, ("bills", "orders"))
     assert [path.name for path in (tmp_path / "job").iterdir()] == [done.name]
-    staging.check_staged(tmp_path / "job", done, whole=True)
+    staging.check_staged(tmp_path / "job", done)
     for read in staging.staged_batches(tmp_path / "job" / done.name):
         store.put_table(read)
     rows = store.scan().to_table().to_pylist()
@@ -174,18 +174,17 @@ def test_staged_files_are_not_taken_when_they_changed(tmp_path: Path) -> None:
     path = tmp_path / done.name
     good = path.read_bytes()
     path.write_bytes(good[:-60] + b"x" + good[-59:])
-    staging.check_staged(tmp_path, done, whole=False)
     with pytest.raises(staging.StagedFileError, match=r"has the sum [0-9a-f]{16}, was staged with"):
-        staging.check_staged(tmp_path, done, whole=True)
+        staging.check_staged(tmp_path, done)
     path.write_bytes(good[:-1])
     with pytest.raises(staging.StagedFileError, match=r"has \d+ bytes, was staged with"):
-        staging.check_staged(tmp_path, done, whole=False)
+        staging.check_staged(tmp_path, done)
     path.write_bytes(b"")
     with pytest.raises(staging.StagedFileError, match="cannot be read"):
         list(staging.staged_batches(path))
     path.unlink()
     with pytest.raises(staging.StagedFileError, match="9 rows of the write is missing"):
-        staging.check_staged(tmp_path, done, whole=False)
+        staging.check_staged(tmp_path, done)
     with pytest.raises(staging.StagedFileError, match="cannot be read"):
         list(staging.staged_batches(path))
 

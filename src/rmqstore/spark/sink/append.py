@@ -75,14 +75,14 @@ def append(
         if wanted and not ledger.is_done(job):
             _check_limits(store, limits)
             for file in wanted:
-                check_staged(ledger.directory(job), file, whole=False)
+                check_staged(ledger.directory(job), file)
             if options.sync:  # tasks have synced the files and their directory, not its name
                 ledger.sync_staging()
             store.flush()  # the log before the first row survives any crash
             start = store.stats()["wrote_position"]
             intent = Intent(job, start, options.queue_nums, wanted)
             ledger.begin(intent)
-            _finish(store, ledger, intent, sync=options.sync)
+            _finish(store, ledger, intent, sync=options.sync, checked=True)
         ledger.sweep(job)
         ledger.discard(job)
 
@@ -162,13 +162,19 @@ def _check_limits(store: MessageStore, limits: SinkLimits) -> None:
 
 
 def _finish(
-    store: MessageStore, ledger: Ledger, intent: Intent, *, sync: bool, done: int = 0
+    store: MessageStore,
+    ledger: Ledger,
+    intent: Intent,
+    *,
+    sync: bool,
+    done: int = 0,
+    checked: bool = False,
 ) -> None:
-    """Put the missing rows, and end the intent."""
+    """Put the missing rows, and end the intent; ``checked`` if the staged files are."""
     directory = ledger.directory(intent.job)
     try:
         if done < intent.rows:
-            put_files(store, directory, intent, skip=done, whole=done > 0)
+            put_files(store, directory, intent, skip=done, checked=checked)
         if sync:
             store.flush()
         ledger.seal(intent.job, store.stats()["wrote_position"])
@@ -181,9 +187,9 @@ def _finish(
 
 
 def put_files(
-    store: MessageStore, directory: Path, intent: Intent, *, skip: int = 0, whole: bool = False
+    store: MessageStore, directory: Path, intent: Intent, *, skip: int = 0, checked: bool = False
 ) -> None:
-    """Put the rows of staged files after the first ``skip``; ``whole`` checks sums, not only sizes.
+    """Put the rows of staged files after the first ``skip``; unless ``checked``, check the files.
 
     Raises ``StagedFileError`` if a file is missing, or not as its task left it; no row is put.
     """
@@ -192,8 +198,9 @@ def put_files(
         if skip < file.rows:
             rest.append((file, skip))
         skip = max(0, skip - file.rows)
-    for file, _ in rest:
-        check_staged(directory, file, whole=whole)
+    if not checked:
+        for file, _ in rest:
+            check_staged(directory, file)
     if intent.queue_nums is not None:
         known = set(store.topics)
         for topic in intent.topics:

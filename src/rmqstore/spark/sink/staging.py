@@ -276,8 +276,8 @@ def staged_batches(path: Path, skip: int = 0) -> Iterator[pa.RecordBatch]:
         raise StagedFileError(f"{path}: a staged file cannot be read: {error}") from error
 
 
-def check_staged(directory: Path, staged: StagedFile, *, whole: bool) -> None:
-    """Raise ``StagedFileError`` unless a file is as its task left it; ``whole`` checks its sum."""
+def check_staged(directory: Path, staged: StagedFile) -> None:
+    """Raise ``StagedFileError`` unless a file is as its task left it."""
     path = directory / staged.name
     try:
         size = path.stat().st_size
@@ -287,7 +287,7 @@ def check_staged(directory: Path, staged: StagedFile, *, whole: bool) -> None:
         ) from None
     if size != staged.bytes:
         raise StagedFileError(f"{path}: has {size} bytes, was staged with {staged.bytes}")
-    if whole and (found := sum_of(path)) != staged.xxh3:
+    if (found := sum_of(path)) != staged.xxh3:
         raise StagedFileError(f"{path}: has the sum {found}, was staged with {staged.xxh3}")
 
 
