@@ -491,7 +491,7 @@ def test_an_opening_reads_no_reserved_blocks(tmp_path: Path, mode: str) -> None:
     config = rmqstore.StoreConfig.small(mapped_file_size_commit_log=1 << 28)
     with rmqstore.open(tmp_path, "a", config=config) as store:
         store.put("t", b"x", queue_id=0)
-    with open(tmp_path / "commitlog" / f"{0:020}", "rb") as log:
+    with (tmp_path / "commitlog" / f"{0:020}").open("rb") as log:
         os.fsync(log)
         os.posix_fadvise(log.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         with rmqstore.open(tmp_path, mode):
