@@ -18,6 +18,7 @@ class RealStore(JavaProcess):
 
     main = "rmqstore.interop.Versus"
     flags = ("-XX:TieredStopAtLevel=4", "-Xms1g", "-Xmx4g")
+    end_timeout = 120.0  # it may be killed in a sync of a busy disk
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
         """Send one request."""

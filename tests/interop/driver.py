@@ -154,6 +154,7 @@ class JavaProcess:
     main: str
     jar: Path = JAR
     flags: tuple[str, ...] = ()
+    end_timeout = GRACE  # seconds until a killed process is gone
 
     def __init__(self) -> None:
         self.build()
@@ -225,7 +226,7 @@ class JavaProcess:
     def _reap(self) -> None:
         self.alive = False
         self._opened = False
-        self._process.wait(timeout=GRACE)
+        self._process.wait(timeout=self.end_timeout)
         self._selector.close()
         with contextlib.suppress(OSError):
             self._in.close()
