@@ -130,7 +130,10 @@ class Topic(Mapping[int, "Queue"]):
         """
         skip = one_of("on_corruption", on_corruption, ("raise", "skip")) == "skip"
         return heapq.merge(
-            *(queue.read(skip_damaged=skip) for queue in self.values()),
+            *(
+                _read(self._store, queue, queue.min_offset, queue.max_offset, skip_damaged=skip)
+                for queue in self.values()
+            ),
             key=operator.attrgetter("physical_offset"),
         )
 
@@ -204,14 +207,14 @@ class Queue:
         low, high = self._limits()
         if isinstance(offset, slice):
             start, stop, step = self._slice(offset, low, high)
-            found = list(self._messages(start, stop))
+            found = list(_read(self._store, self, start, stop))
             return found[::step] if step != 1 else found
         at = operator.index(offset)
         if at < 0:
             at += high
         if not low <= at < high:
             raise IndexError(f"{self!r}: offset {offset} is not there; min is {low}, max is {high}")
-        for message in self._messages(at, at + 1):
+        for message in _read(self._store, self, at, at + 1):
             return message
         raise MessageNotFoundError(
             f"{self!r}: the message at {at} is gone; iteration and slices pass over it"
@@ -229,65 +232,16 @@ class Queue:
             raise IndexError(f"{self!r}: the slice begins at {start}; min is {low}, max is {high}")
         return start, min(stop, high), step
 
-    def _messages(self, start: int, stop: int, *, skip_damaged: bool = False) -> Iterator[Message]:
-        """Iterate over the messages of [start, stop); blank units are skipped."""
-        most = _BATCH
-        while start < stop:
-            try:
-                got = self._store.get(self.topic, self.queue_id, start, min(most, stop - start))
-            except StoreCorruptError:
-                if not skip_damaged:
-                    raise
-                if most == 1:
-                    start += 1
-                most = 1 if most > 1 else _BATCH  # damage hides good messages before it
-                continue
-            if got.status is GetStatus.OFFSET_TOO_SMALL:
-                raise MessagesRemovedError(self.topic, self.queue_id, start, got.min_offset)
-            if got.status is GetStatus.OFFSET_FOUND_NULL:
-                place = Path(self._store.path, "consumequeue", self.topic, str(self.queue_id))
-                raise StoreCorruptError(
-                    place,
-                    start * UNIT_BYTES,
-                    f"the file that has unit {start} is missing, of {got.min_offset} to "
-                    f"{got.max_offset}; open the store again to have it derived from the log",
-                )
-            for message in got.messages:
-                if message.queue_offset < stop or message.topic != self.topic:
-                    yield message
-            if got.next_offset <= start:
-                return
-            start = got.next_offset
-
     def __iter__(self) -> Iterator[Message]:
         """Iterate over the messages up to the current head."""
-        return self.read()
-
-    def read(self, *, skip_damaged: bool = False) -> Iterator[Message]:
-        """Iterate over the messages up to the current head, as :meth:`Topic.messages`.
-
-        Parameters
-        ----------
-        skip_damaged : bool, optional
-            Go on behind invalid records.
-
-        Returns
-        -------
-        iterator of Message
-
-        Raises
-        ------
-        MessagesRemovedError, StoreCorruptError
-            As for :meth:`Topic.messages`.
-        """
-        return self._messages(*self._limits(), skip_damaged=skip_damaged)
+        return _read(self._store, self, *self._limits())
 
     def __reversed__(self) -> Iterator[Message]:
         """Iterate over the messages backwards from the current head."""
         low, high = self._limits()
         while high > low:
             start = max(low, high - _BATCH)
-            yield from reversed(list(self._messages(start, high)))
+            yield from reversed(list(_read(self._store, self, start, high)))
             high = start
 
     def units(
@@ -483,6 +437,40 @@ class Queue:
                 return start, min(stop, high)
             last, start = start, stop
         return start if start < high else last, high
+
+
+def _read(
+    store: Engine, queue: Queue, start: int, stop: int, *, skip_damaged: bool = False
+) -> Iterator[Message]:
+    """Iterate over the messages of [start, stop) of a queue; blank units are skipped."""
+    topic, queue_id = queue.topic, queue.queue_id
+    most = _BATCH
+    while start < stop:
+        try:
+            got = store.get(topic, queue_id, start, min(most, stop - start))
+        except StoreCorruptError:
+            if not skip_damaged:
+                raise
+            if most == 1:
+                start += 1
+            most = 1 if most > 1 else _BATCH  # damage hides good messages before it
+            continue
+        if got.status is GetStatus.OFFSET_TOO_SMALL:
+            raise MessagesRemovedError(topic, queue_id, start, got.min_offset)
+        if got.status is GetStatus.OFFSET_FOUND_NULL:
+            place = Path(store.path, "consumequeue", topic, str(queue_id))
+            raise StoreCorruptError(
+                place,
+                start * UNIT_BYTES,
+                f"the file that has unit {start} is missing, of {got.min_offset} to "
+                f"{got.max_offset}; open the store again to have it derived from the log",
+            )
+        for message in got.messages:
+            if message.queue_offset < stop or message.topic != topic:
+                yield message
+        if got.next_offset <= start:
+            return
+        start = got.next_offset
 
 
 def _names_in(directory: Path) -> list[str]:
