@@ -12,11 +12,10 @@ cdef enum:
 
 
 cdef inline void encoded_note_dispatch(Encoded *message, DispatchRequest *request) noexcept nogil:
-    """Note what dispatch needs of a message with the topic and properties of ``request``."""
+    """Note the tags code and the keys of a message with the topic and properties of ``request``."""
     cdef int64_t at = -1
     cdef int32_t count = 0
     cdef int32_t key_hash
-    message.key_count = KEYS_UNNOTED
     if unlikely(request.topic.schedule or not encoded_is_queued(message)
                 or request.properties.multi_offset.value_length > 0):
         return

@@ -265,7 +265,7 @@ cdef void dispatch_lock_take(Store *store) noexcept nogil:
 cdef inline void dispatch_leave(Store *store, int64_t stop) noexcept nogil:
     """Leave the records below ``stop``, which are in the log, to the dispatch thread."""
     atomic_raise(&store.dispatch.left, stop)
-    worker_call(&store.dispatch.worker)
+    worker_wake(&store.dispatch.worker)
 
 
 cdef inline int64_t store_enter(Store *store) noexcept nogil:

@@ -229,19 +229,21 @@ cdef int append_one(OpenStore engine, Append *append, bint wait, PutResult resul
     cdef int64_t done = 0
     cdef int64_t took
     cdef int64_t started = 0     # start of a wait; 0: its record has the time
+    # The dispatch thread works beside puts of single messages: they take less time so.
+    cdef int64_t how = APPEND_WHOLE if append.count == 1 else APPEND_WHOLE | APPEND_QUIET
     # An uncontended lock, a small copy and no system call: faster than releasing the GIL.
     if append.size <= SMALL_BODY:
-        append.how = APPEND_WHOLE | APPEND_QUIET | APPEND_AT_ONCE
+        append.how = how | APPEND_AT_ONCE
         done = log_append(store, append, &status)
     if done == 0 and status == E_BUSY:
         started = coarse_ns()
-        append.how = APPEND_WHOLE | APPEND_QUIET
+        append.how = how
         with nogil:
             done = log_append(store, append, &status)
     if done == 0:
         atomic_add(&store.figures.put_failed, 1)
         raise write_error(store, engine._path, status)
-    if unlikely(not dispatch_appended(store, append, done)):
+    if how & APPEND_QUIET and not dispatch_appended(store, append, done):
         with nogil:
             reput_here(store)
     if unlikely(append.messages[0].multi != NULL):   # complete only now

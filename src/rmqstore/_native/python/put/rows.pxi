@@ -394,9 +394,12 @@ cdef inline void property_added(const Text *text, int64_t length, Property *into
 
 cdef inline int64_t row_encode(
     const Settings *settings, const Row *row, Topic *topic, int32_t queue_id, Text *text,
-    Encoded *into,
+    Encoded *into, bint noted=True,
 ) noexcept nogil:
-    """Lay out a checked row: its properties go to ``text``, their position noted as an offset."""
+    """Lay out a checked row: its properties go to ``text``, their position noted as an offset.
+
+    ``noted``: with the request of its dispatch, for append_rows and batches.
+    """
     cdef char number[NUMBER_TEXT]
     cdef char key[UNIQUE_KEY_BYTES]
     cdef int64_t start = text.length
@@ -469,9 +472,11 @@ cdef inline int64_t row_encode(
         if row.born_host_length == HOST_V6_BYTES:
             into.sys_flag |= SYS_BORN_HOST_V6
     into.size = <int32_t>encoded_size(into)
-    if unlikely(row.properties.length > 0):  # which may have these, too
-        store_properties(text.data + start, into.properties_length, added)
-    encoded_note_dispatch(into, &request)
+    into.key_count = KEYS_UNNOTED
+    if noted:
+        if unlikely(row.properties.length > 0):  # which may have these, too
+            store_properties(text.data + start, into.properties_length, added)
+        encoded_note_dispatch(into, &request)
     if not row.volatile_body:
         into.body_crc = record_body_crc(row.body.data, row.body.length)
     return 0
