@@ -88,10 +88,15 @@ def act(store: rmqstore.MessageStore, call: tuple) -> None:
                 store.delete_topic(topic)
 
 
-def derived(root: Path) -> dict[str, list[bytes]]:
-    """Return the bytes of queues by file, and of index files, whose names are times, in order."""
+def derived(root: Path, *, light: bool) -> dict[str, list[bytes]]:
+    """Return the bytes of queues by file, and of index files, whose names are times, in order.
+
+    A light queue keeps the units of a deleted topic's records, which a rebuild does not see.
+    """
     queues = {}
     for path in sorted((root / "consumequeue").rglob("*")):
+        if not light and "%LMQ%" in str(path):
+            continue
         # A file made ahead has no unit.
         if path.is_file() and any(path.read_bytes()):
             queues[str(path.relative_to(root))] = [path.read_bytes()]
@@ -123,7 +128,8 @@ def test_files_as_of_a_parse(some, config):
         for name in ("consumequeue", "index"):
             shutil.rmtree(parsed / name, ignore_errors=True)
         rmqstore.open(parsed, "r+", config=config).close()
-        assert derived(parsed) == derived(root)
+        light = not deleted
+        assert derived(parsed, light=light) == derived(root, light=light)
 
 
 @pytest.mark.parametrize("config", CONFIGS)
