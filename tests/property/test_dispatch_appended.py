@@ -28,7 +28,7 @@ CONFIGS = [
     rmqstore.StoreConfig(**SMALL, message_index_enable=False),
 ]
 
-words = st.text("abAZ0żłó订", min_size=1, max_size=9)
+words = st.text("abAZ0\u017c\u0142\u00f3\u8ba2", min_size=1, max_size=9)
 # More than are noted beside a message, none, and the same twice.
 keys = st.lists(words, max_size=7).map(" ".join)
 tags = st.none() | words

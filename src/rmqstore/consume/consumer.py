@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,10 +17,11 @@ from rmqstore._core import CallLock
 from rmqstore.base.arguments import named_delay, wrong_type
 from rmqstore.base.closing import Closing
 from rmqstore.base.warn import log_warning
+from rmqstore.consume.reading import Reading
 from rmqstore.consume.retry import send_back
 from rmqstore.consume.sharing import Member, Share, Sharing
-from rmqstore.errors import MessagesRemovedError, StoreClosedError, StoreCorruptError
-from rmqstore.types import GetResult, GetStatus
+from rmqstore.errors import MessagesRemovedError, StoreClosedError
+from rmqstore.types import GetStatus
 
 if TYPE_CHECKING:
     from rmqstore.consume.follow import Follower
@@ -31,19 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Consumer"]
 
 _BATCH = 128
-_BATCH_BYTES = 1 << 20
 _RETRIES = -1  # stands for the retry topic in the order of queues
 _LOOK_SECONDS = 1.0  # how often an idle consumer looks for new queues
-
-
-class _Reading:
-    """Reading position in a queue: the next offset, and messages read but not taken."""
-
-    __slots__ = ("buffer", "next")
-
-    def __init__(self, at: int) -> None:
-        self.next = at
-        self.buffer: deque[tuple[int, _core.Message]] = deque()  # the offset after each
 
 
 def _left_behind(sharing: Sharing, share: Share, retries: Retries, member: Member) -> None:
@@ -104,9 +93,8 @@ class Consumer(Closing):
         self._start = start
         self._raises = raises
         self._skips_damaged = skips_damaged
-        self._damaged = ""  # the damage logged last
         self._lock = CallLock(again=True)
-        self._reading: dict[int, _Reading] = {}
+        self._reading: dict[int, Reading] = {}
         self._order: list[int] = []  # queues and retries, which take turns
         self._turn = 0
         self._taken: dict[int, int] = {}  # the offset after the last message taken, by queue
@@ -277,7 +265,7 @@ class Consumer(Closing):
             holder = shared.holder
             if holder is not None and holder[0] is not self._member:
                 return None
-            self._catch_up(reading, shared.resume)
+            reading.catch_up(shared.resume)
             if not reading.buffer and not self._read(queue_id, reading, head):
                 return None
             if not self.orderly:
@@ -290,42 +278,15 @@ class Consumer(Closing):
         self._taken[queue_id] = after
         return message
 
-    @staticmethod
-    def _catch_up(reading: _Reading, resume: int | None) -> None:
-        """Drop messages that another consumer has committed meanwhile."""
-        if resume is None:
-            return
-        while reading.buffer and reading.buffer[0][0] <= resume:
-            reading.buffer.popleft()
-        if not reading.buffer and reading.next < resume:
-            reading.next = resume
-
-    def _get(self, queue_id: int, reading: _Reading, count: int) -> GetResult | None:
-        """Read the next messages; ``None`` after damage that is skipped."""
-        place = (self.topic, queue_id, reading.next)
-        try:
-            return self._core.get(*place, count, max_bytes=_BATCH_BYTES, **self._filters)
-        except StoreCorruptError as error:
-            if not self._skips_damaged:
-                raise
-            if count > 1:  # it hides good messages before the damage
-                return self._get(queue_id, reading, 1)
-            # A filter looks ahead: the damage may lie behind messages that do not pass it.
-            if self._damaged != str(error):
-                self._damaged = str(error)
-                log_warning("group %s passes over a damaged message: %s", self.group, error)
-        reading.next += 1
-        self._taken[queue_id] = reading.next
-        return None
-
-    def _read(self, queue_id: int, reading: _Reading, head: int | None) -> bool:
+    def _read(self, queue_id: int, reading: Reading, head: int | None) -> bool:
         """Read messages of a queue, up to ``head``; return whether there are any."""
         while head is None or reading.next < head:
             count = 1 if self._one_by_one else _BATCH
             if head is not None:
                 count = min(count, head - reading.next)
-            got = self._get(queue_id, reading, count)
+            got = reading.read(self._core, self.topic, queue_id, count, self._filters)
             if got is None:
+                self._taken[queue_id] = reading.next
                 continue
             if self._sharing.is_made_again(self.topic, got.messages):
                 return False
@@ -392,7 +353,7 @@ class Consumer(Closing):
             at = owned[queue_id]
             if at is None:
                 at = self._sharing.begin(self._share, generation, queue_id, self._first(queue_id))
-            self._reading[queue_id] = _Reading(at)
+            self._reading[queue_id] = Reading(at, self.group if self._skips_damaged else None)
             self._taken.pop(queue_id, None)  # from before another consumer had it
         self._order = sorted(self._reading)
         if self.topic != self._retries.topic:
@@ -403,7 +364,7 @@ class Consumer(Closing):
     def _bounds_of(self, queue_id: int) -> tuple[int, int]:
         return self._core.bounds(self.topic, queue_id) or (0, 0)
 
-    def _restart(self, queue_id: int, reading: _Reading, low: int, high: int) -> None:
+    def _restart(self, queue_id: int, reading: Reading, low: int, high: int) -> None:
         """Restart a queue that now ends below the reading position.
 
         Its topic was deleted, or, in a reader, the owner lost the end in a power failure.

@@ -26,10 +26,17 @@ cdef enum:
     DIRECTORY_BYTES = 288        # consumequeue/<topic of 255>/<queue id> takes 280
     RECOVERING_FILES = 32        # files of a set that keep a descriptor during recovery
 
+# A file entered as open; ``set`` NULL: none.
+cdef struct OpenEntry:
+    FileSet *set
+    int64_t start
+
+
 cdef struct FileSlot:
     int64_t start            # offset of the first byte, from the name
     int64_t length           # bytes, when last listed
     MappedFile *file         # NULL: not open
+    const OpenEntry *entry   # of the open file; another entry of the same file is an earlier one
     int64_t opened           # times opened and left with a descriptor
     int64_t place            # index of its directory in the set; 0 if there is one
 
@@ -65,8 +72,7 @@ cdef struct FileSet:
 # failed sync only to descriptors open at that time.  Each is entered once neither applies.
 cdef struct OpenFiles:
     Lock lock
-    FileSet **sets
-    int64_t *starts
+    OpenEntry *entries
     int64_t limit
     int64_t next
     OpenFiles *unmapped          # for files that keep a descriptor; NULL: this table

@@ -9,14 +9,12 @@ cdef int64_t open_files_init(OpenFiles *table, int64_t limit) noexcept nogil:
     memset(table, 0, sizeof(OpenFiles))
     lock_init(&table.lock, LOCK_OPEN_FILES)
     table.limit = limit
-    table.sets = <FileSet **>calloc(<size_t>limit, sizeof(FileSet *))
-    table.starts = <int64_t *>calloc(<size_t>limit, sizeof(int64_t))
-    return E_NO_MEMORY if table.sets == NULL or table.starts == NULL else 0
+    table.entries = <OpenEntry *>calloc(<size_t>limit, sizeof(OpenEntry))
+    return E_NO_MEMORY if table.entries == NULL else 0
 
 
 cdef void open_files_destroy(OpenFiles *table) noexcept nogil:
-    free(table.sets)
-    free(table.starts)
+    free(table.entries)
     lock_destroy(&table.lock)
 
 
@@ -33,31 +31,35 @@ cdef inline bint file_slot_may_close(FileSet *files, int64_t index) noexcept nog
 cdef void open_files_note(OpenFiles *table, FileSet *files, int64_t index) noexcept nogil:
     """Enter an open file if it may be closed; close the oldest entry.  Under the set's lock."""
     cdef FileSet *other
+    cdef OpenEntry *entry = NULL
     cdef int64_t start = files.slots[index].start
-    cdef int64_t other_start, at
+    cdef int64_t at
     cdef int64_t tries = 0
     if not file_slot_may_close(files, index):
         return
     lock_take(&table.lock)
     while tries < table.limit:
         tries += 1
-        other = table.sets[table.next]
-        other_start = table.starts[table.next]
-        if other == NULL or (other == files and other_start == start):
+        entry = &table.entries[table.next]
+        table.next = (table.next + 1) % table.limit
+        other = entry.set
+        if other == NULL or (other == files and entry.start == start):
             break
         # Another set's lock may only be tried: its holder may be waiting for ours.
         if other == files or lock_try(&other.lock):
-            at = file_set_find(other, other_start)
-            if at >= 0 and other.slots[at].file != NULL and file_slot_may_close(other, at):
+            at = file_set_find(other, entry.start)
+            # A file opened again since has a later entry: closing it for this one, each opening
+            # would close another open file, although there is room for all.
+            if at >= 0 and other.slots[at].entry == entry and other.slots[at].file != NULL \
+                    and file_slot_may_close(other, at):
                 mapped_file_release(other.slots[at].file)
                 other.slots[at].file = NULL
             if other != files:
                 lock_give(&other.lock)
             break
-        table.next = (table.next + 1) % table.limit
-    table.sets[table.next] = files
-    table.starts[table.next] = start
-    table.next = (table.next + 1) % table.limit
+    entry.set = files
+    entry.start = start
+    files.slots[index].entry = entry
     lock_give(&table.lock)
 
 
@@ -66,8 +68,8 @@ cdef void open_files_forget(OpenFiles *table, FileSet *files) noexcept nogil:
     cdef int64_t i
     lock_take(&table.lock)
     for i in range(table.limit):
-        if table.sets[i] == files:
-            table.sets[i] = NULL
+        if table.entries[i].set == files:
+            table.entries[i].set = NULL
     lock_give(&table.lock)
     if table.unmapped != NULL:
         open_files_forget(table.unmapped, files)
@@ -123,6 +125,7 @@ cdef int64_t file_set_insert(FileSet *files, int64_t start, int64_t length) noex
     files.slots[at].opened = 0
     files.slots[at].place = 0
     files.slots[at].file = NULL
+    files.slots[at].entry = NULL
     files.count += 1
     return at
 
