@@ -405,8 +405,9 @@ cdef inline int64_t row_encode(
     cdef int64_t start = text.length
     cdef DispatchRequest request
     cdef StoreProperties *added = &request.properties
-    request.topic = topic
-    store_properties(NULL, 0, added)
+    if noted:
+        request.topic = topic
+        store_properties(NULL, 0, added)
     if text_reserve(text, row_properties_room(row) + CHECKSUM_PROPERTY_BYTES + 2) < 0:
         return E_NO_MEMORY
     if unlikely(row.multi_given or row.multi_dropped):
