@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -107,13 +106,12 @@ READS: dict[str, tuple[Goal, dict[str, Any], Callable[..., int]]] = {
         {**GET, "body": True},
         partial(scan, columns=("body", *SIX)),
     ),
-}
-if "threads" in inspect.signature(rmqstore.MessageStore.scan).parameters:
-    READS["scan, all columns, 2 threads"] = (
+    "scan, all columns, 2 threads": (
         Goal(3, 2.5),
         {**GET, "body": True},
         partial(scan, threads=2),
-    )
+    ),
+}
 NAMES = {name: [f'{name}, "{mode}"' for mode in MODES] for name in READS}
 GOALS = {line: READS[name][0] for name, both in NAMES.items() for line in both}
 
