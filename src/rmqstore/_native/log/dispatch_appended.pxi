@@ -1,4 +1,4 @@
-# Dispatch of messages by the thread that has just appended them: nothing is parsed.
+# Dispatch of columns and batches by the thread that has just appended them: nothing is parsed.
 #
 # Their encoding notes the tags code and the hashes of the keys.  If the log is dispatched up to
 # them, and nobody else is dispatching, their units and index entries are written at once.  The
