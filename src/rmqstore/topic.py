@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rmqstore.brokerfiles.topics import TopicConfig
     from rmqstore.directory.registry import TopicRegistry
 
-__all__ = ["Queue", "Topic", "topics_of"]
+__all__ = ["Queue", "Topic", "read_queue", "topics_of"]
 
 _BATCH = 256
 _READ_WRITE = 6
@@ -131,7 +131,9 @@ class Topic(Mapping[int, "Queue"]):
         skip = one_of("on_corruption", on_corruption, ("raise", "skip")) == "skip"
         return heapq.merge(
             *(
-                _read(self._store, queue, queue.min_offset, queue.max_offset, skip_damaged=skip)
+                read_queue(
+                    self._store, queue, queue.min_offset, queue.max_offset, skip_damaged=skip
+                )
                 for queue in self.values()
             ),
             key=operator.attrgetter("physical_offset"),
@@ -207,14 +209,14 @@ class Queue:
         low, high = self._limits()
         if isinstance(offset, slice):
             start, stop, step = self._slice(offset, low, high)
-            found = list(_read(self._store, self, start, stop))
+            found = list(read_queue(self._store, self, start, stop))
             return found[::step] if step != 1 else found
         at = operator.index(offset)
         if at < 0:
             at += high
         if not low <= at < high:
             raise IndexError(f"{self!r}: offset {offset} is not there; min is {low}, max is {high}")
-        for message in _read(self._store, self, at, at + 1):
+        for message in read_queue(self._store, self, at, at + 1):
             return message
         raise MessageNotFoundError(
             f"{self!r}: the message at {at} is gone; iteration and slices pass over it"
@@ -234,14 +236,14 @@ class Queue:
 
     def __iter__(self) -> Iterator[Message]:
         """Iterate over the messages up to the current head."""
-        return _read(self._store, self, *self._limits())
+        return read_queue(self._store, self, *self._limits())
 
     def __reversed__(self) -> Iterator[Message]:
         """Iterate over the messages backwards from the current head."""
         low, high = self._limits()
         while high > low:
             start = max(low, high - _BATCH)
-            yield from reversed(list(_read(self._store, self, start, high)))
+            yield from reversed(list(read_queue(self._store, self, start, high)))
             high = start
 
     def units(
@@ -439,7 +441,7 @@ class Queue:
         return start if start < high else last, high
 
 
-def _read(
+def read_queue(
     store: Engine, queue: Queue, start: int, stop: int, *, skip_damaged: bool = False
 ) -> Iterator[Message]:
     """Iterate over the messages of [start, stop) of a queue; blank units are skipped."""

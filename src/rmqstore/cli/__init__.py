@@ -32,7 +32,7 @@ _VERBS = {
     "get": ("messages", "Show one message by its id."),
     "find": ("messages", "Find messages by key, newest first."),
     "grep": ("search", "Messages by the text of their bodies and properties."),
-    "trace": ("journey", "Way of a message: half, delayed, retried, dead, passed."),
+    "trace": ("journey", "History of a message: half, delayed, retried, dead, passed."),
     "groups": ("groups", "Consumer groups and their topics."),
     "lag": ("groups", "Lag of groups: messages, bytes and time."),
     "unconsumed": ("search", "Messages that a group has not consumed."),
@@ -133,8 +133,8 @@ def main(ctx: click.Context) -> None:
     """RocketMQ 4.9.3 message stores: look into them, find messages, write your own.
 
     STORE is the directory that holds "commitlog".  Where RMQSTORE_PATH names it, leave it out.
-    Verbs only read, but for put, clean --apply, restore --apply, serve and demo, and may be used
-    beside a running broker.
+    Verbs only read, but for put, clean, restore and offsets with --apply, serve and demo, and may
+    be used beside a running broker.
 
     Times are in UTC, with --local in this machine's zone: those shown and those given without one.
     """

@@ -163,9 +163,13 @@ def _only(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     return values[0] if values else None
 
 
-def once(*names: str, text: str, metavar: str | None = None) -> Callable[[Function], Function]:
+def once(
+    *names: str, text: str, metavar: str | None = None, required: bool = False
+) -> Callable[[Function], Function]:
     """Add an option with a text that may be given once."""
-    return click.option(*names, metavar=metavar, multiple=True, callback=_only, help=text)
+    return click.option(
+        *names, metavar=metavar, multiple=True, callback=_only, help=text, required=required
+    )
 
 
 def topic_option(text: str) -> Callable[[Function], Function]:
@@ -173,9 +177,9 @@ def topic_option(text: str) -> Callable[[Function], Function]:
     return once("-t", "--topic", metavar="TOPIC", text=text)
 
 
-def group_option(text: str) -> Callable[[Function], Function]:
+def group_option(text: str, *, required: bool = False) -> Callable[[Function], Function]:
     """Add ``-g GROUP``, which may be given once."""
-    return once("-g", "--group", metavar="GROUP", text=text)
+    return once("-g", "--group", metavar="GROUP", text=text, required=required)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> CliError:

@@ -15,6 +15,7 @@ from rmqstore.cli.common import (
 from rmqstore.cli.failures import NOT_FOUND, CliError
 from rmqstore.cli.output import Column
 from rmqstore.cli.progress import Progress
+from rmqstore.cli.walk import Damaged
 from rmqstore.cli.writers import writer_for
 from rmqstore.errors import MessageNotFoundError
 from rmqstore.toolbox.journey import trace_of
@@ -24,11 +25,11 @@ __all__ = ["trace"]
 _COLUMNS = (
     Column("time", "time"),
     Column("step"),
-    Column("topic", "name", width=80, least=16),
+    Column("topic", "name", width=80, least=20),
     Column("queue_id", "number", heading="queue"),
     Column("queue_offset", "number", heading="offset"),
-    Column("group", "name", width=80, least=12, rank=1),
-    Column("detail", least=16, rank=2),
+    Column("group", "name", width=80, least=12, rank=2),
+    Column("detail", least=16, rank=1),
     Column("physical_offset", "number", heading="in the log", rank=3),
 )
 
@@ -61,11 +62,14 @@ def trace(
     with open_store(store, "r", config) as opened:
         if topic is not None:
             known_topic(opened, topic)
+        damaged = Damaged(opened)
         try:
             with Progress("searching"):
-                steps = trace_of(opened, key, topic)
+                steps = trace_of(opened, key, topic, lambda error: damaged.add("trace", error))
         except MessageNotFoundError as error:
+            damaged.check()
             raise CliError(str(error), NOT_FOUND) from None
     with writer_for(output, _COLUMNS, local=local) as writer:
         for step in steps:
             writer.row(dataclasses.asdict(step))
+    damaged.check()

@@ -10,6 +10,7 @@ import click
 from rmqstore.base.layout import INT32_MAX
 from rmqstore.base.times import parse_time
 from rmqstore.cli.common import (
+    group_option,
     load_config,
     once,
     output_option,
@@ -18,6 +19,7 @@ from rmqstore.cli.common import (
     zone_option,
 )
 from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
+from rmqstore.cli.log_lines import write_no_log
 from rmqstore.cli.output import Column
 from rmqstore.cli.writers import writer_for
 from rmqstore.toolbox.offsets import (
@@ -47,9 +49,11 @@ _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
         "offsets STORE by-time -g billing -t orders --to -2h --apply",
     ),
 )
-@click.option("-g", "--group", required=True, help="The consumer group.")
+@group_option("The consumer group.", required=True)
 @topic_option("Only this topic; a group without offsets gets them there.")
-@click.option("-q", "--queue", "queue_id", type=click.IntRange(0, INT32_MAX), help="Only this id.")
+@click.option(
+    "-q", "--queue", "queue_id", type=click.IntRange(0, INT32_MAX), help="Only queues with this id."
+)
 @once("--to", metavar="N|TIME|first|last", text="The new offset, or for by-time the time.")
 @once("--from-group", metavar="GROUP", text="For clone: the group whose offsets are copied.")
 @click.option("--apply", is_flag=True, help="Change them; the default is to show the change.")
@@ -75,7 +79,8 @@ def offsets(
 
     ACTION is get, set (to an offset, the first or the last), by-time (to the first message stored
     at or after a time), or clone (of another group).  Changes are shown, and made with --apply;
-    consumerOffset.json.bak then has the old ones.  Exit code 1: there is a change to apply.
+    consumerOffset.json.bak then has the old ones.  Without -t, the group's retry topic stays as it
+    is.  Exit code 1: there is a change to apply.
     """
     if action not in _ACTIONS:
         raise click.UsageError(f"ACTION is one of {', '.join(_ACTIONS)}, got {action!r}")
@@ -86,6 +91,7 @@ def offsets(
             raise click.UsageError(f"{action} {'needs' if wanted else 'takes no'} {name}")
     if apply and action == "get":
         raise click.UsageError("get takes no --apply")
+    write_no_log()
     chosen: Any = {"topic": topic, "queue_id": queue_id, "config": load_config(config)}
     try:
         if action == "get":
@@ -110,7 +116,9 @@ def offsets(
                     "is": one.now,
                 }
             )
-    if action != "get" and not apply and found:
+    if not found:
+        say("there is nothing to change")
+    elif action != "get" and not apply:
         say("nothing was changed; --apply sets these")
         ctx.exit(NOT_FOUND)
 

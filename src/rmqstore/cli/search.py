@@ -12,6 +12,7 @@ import click
 from rmqstore.base.layout import INT64_MAX
 from rmqstore.cli.common import (
     TIME_FORMS,
+    group_option,
     known_topic,
     open_store,
     store_command,
@@ -20,7 +21,9 @@ from rmqstore.cli.common import (
     unknown_name,
 )
 from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError
+from rmqstore.cli.progress import Progress
 from rmqstore.cli.shown import Shown, shape_options
+from rmqstore.cli.walk import Damaged
 from rmqstore.toolbox.search import Search, grep_of
 from rmqstore.toolbox.unconsumed import unconsumed_of
 
@@ -41,9 +44,11 @@ corruption_option = click.option(
         "unconsumed STORE -g billing -t orders -f '%t/%q@%o %k\\n'",
     )
 )
-@click.option("-g", "--group", required=True, help="The consumer group.")
+@group_option("The consumer group.", required=True)
 @topic_option("Only this topic.")
-@click.option("-n", "--number", type=click.IntRange(0, INT64_MAX), help="So many at most.")
+@click.option(
+    "-n", "--number", type=click.IntRange(0, INT64_MAX), help="Maximum number of messages."
+)
 @corruption_option
 @shape_options
 def unconsumed(
@@ -60,15 +65,16 @@ def unconsumed(
     local: bool,
 ) -> None:
     """Show the messages that a group has not consumed, oldest first."""
-    show = Shown(output, form, body, local)
-    with open_store(store, "r", config) as opened, show.writer:
+    with open_store(store, "r", config) as opened:
         if topic is not None:
             known_topic(opened, topic)
         groups = {of_group for _, of_group in opened.offsets}
         if group not in groups:
             raise unknown_name("group", group, groups)
         found = unconsumed_of(opened, group, topic, on_corruption)
-        show.all(islice(found, number))
+        show = Shown(output, form, body, local)
+        with show.writer, Progress("reading", among_rows=True):
+            show.all(islice(found, number))
     show.bodies.check()
 
 
@@ -90,9 +96,10 @@ def unconsumed(
     help=f"Stored at or after: {TIME_FORMS}.",
 )
 @click.option("--until", metavar="TIME", callback=time_of, help="Stored before.")
-@click.option("-n", "--number", type=click.IntRange(0, INT64_MAX), help="So many at most.")
+@click.option(
+    "-n", "--number", type=click.IntRange(0, INT64_MAX), help="Maximum number of messages."
+)
 @click.option("--jobs", type=click.IntRange(1, 256), help="Processes.  [default: cores]")
-@corruption_option
 @shape_options
 def grep(
     *,
@@ -107,7 +114,6 @@ def grep(
     until: int | None,
     number: int | None,
     jobs: int | None,
-    on_corruption: Literal["raise", "skip"],
     body: str,
     form: str | None,
     output: str | None,
@@ -116,23 +122,27 @@ def grep(
     """Show the messages whose bodies have a text, oldest first.
 
     PATTERN is a regular expression; bodies are inflated before they are searched, without queues or
-    index.  Exit code 1 if there is none.
+    index.  Exit code 1 if there is none.  Damage is reported, and left out: exit code 4.
     """
-    search = Search(pattern, fixed, ignore_case, properties, topic, since, until, on_corruption)
+    search = Search(pattern, fixed, ignore_case, properties, topic, since, until, "raise")
     try:
         search.matcher()
     except ValueError as error:
         raise CliError(str(error), USAGE) from None
-    show = Shown(output, form, body, local)
     found = 0
-    with open_store(store, "r", config) as opened, show.writer:
+    with open_store(store, "r", config) as opened:
         if topic is not None:
             known_topic(opened, topic)
+        damaged = Damaged(opened)
+        show = Shown(output, form, body, local)
         workers = jobs or len(os.sched_getaffinity(0))
-        with closing(grep_of(opened, search, workers)) as messages:
+        progress = Progress("searching", among_rows=True)
+        seen = grep_of(opened, search, workers, lambda error: damaged.add("the log", error))
+        with show.writer, progress, closing(seen) as messages:
             for message in islice(messages, number):
                 found += 1
                 show.all([message])
+    damaged.check()
     show.bodies.check()
     if not found and number != 0:
         raise CliError(f"no message has {pattern!r}", NOT_FOUND)

@@ -48,7 +48,7 @@ _TAGS_SHOWN = 8
     metavar="KEYS",
     text=f"Some of {','.join(DISK_USE_KEYS)}, separated by commas.  [default: topic]",
 )
-@click.option("--top", type=click.IntRange(1), help="So many rows at most.")
+@click.option("--top", type=click.IntRange(1), help="Maximum number of rows.")
 @zone_option
 @output_option
 def du(
@@ -62,8 +62,8 @@ def du(
 ) -> None:
     """Show the bytes that messages take in the log, most first.
 
-    By topic, queue and group only the queues are read, which takes seconds; by tag, day and hour
-    (of the store time, in UTC) the log.
+    By topic, queue and group only the queues are read; by tag, day and hour (of the store time, in
+    UTC) the whole log is.
     """
     try:
         keys = disk_use_keys((by or "topic").split(","))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from rmqstore import opening
@@ -137,8 +138,8 @@ def disk_use(
 
     By topic, queue and group only the queues' units are read; their bytes leave out prepared
     messages that are in no queue, and records of deleted topics. By tag, day and hour all records
-    of the log are read, and these are counted as well. Light queues have no records of their own
-    and are left out; damaged records are.
+    of the log are read, and these are counted as well, but damaged ones are not. Light queues have
+    no records of their own and are left out.
 
     Parameters
     ----------
@@ -164,7 +165,7 @@ def disk_use(
         As for :func:`rmqstore.open`.
     """
     keys = disk_use_keys(by)
-    most = None if top is None else top.__index__()
+    most = None if top is None else index(top)
     if most is not None and most < 0:
         raise wrong_value("top", "0 or more", most)
     with opening.open(path, config=config) as store:
@@ -277,29 +278,31 @@ def statistics(
 
 def statistics_of(store: MessageStore, topic: str) -> Statistics:
     """Return :func:`statistics` of an open store's topic."""
-    store[topic]  # an unknown one raises
+    messages: Iterable[Message] = store[topic].messages(on_corruption="skip")
+    if not topic.startswith(LIGHT_PREFIX):  # prepared ones as well, which are in no queue
+        messages = store.scan(topic, on_corruption="skip", on_removed="skip")
     sizes: dict[int, int] = {}  # messages by size
     tags: dict[str, int] = {}
     keys = _DistinctKeys()
     first, last = INT64_MAX, INT64_MIN
-    for message in store.scan(topic, on_corruption="skip", on_removed="skip"):
+    for message in messages:
         size, tag, time = message.store_size, message.tags or "", message.store_timestamp
         sizes[size] = sizes.get(size, 0) + 1
         tags[tag] = tags.get(tag, 0) + 1
         keys.add(message.keys)
         first, last = min(first, time), max(last, time)
-    messages = sum(sizes.values())
+    count = sum(sizes.values())
     return Statistics(
         topic,
-        messages=messages,
-        bytes=sum(size * count for size, count in sizes.items()),
-        rate=messages * 1000 / (last - first) if last > first else 0.0,
+        messages=count,
+        bytes=sum(size * number for size, number in sizes.items()),
+        rate=count * 1000 / (last - first) if last > first else 0.0,
         size_p50=_percentile(sizes, 50),
         size_p99=_percentile(sizes, 99),
         tags=dict(sorted(tags.items(), key=lambda one: (-one[1], one[0]))),
         keys_distinct_estimate=keys.estimate(),
-        first=first if messages else None,
-        last=last if messages else None,
+        first=first if count else None,
+        last=last if count else None,
     )
 
 

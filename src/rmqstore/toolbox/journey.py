@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rmqstore import opening
 from rmqstore.base.lookups import offset_of
 from rmqstore.base.times import format_millis
-from rmqstore.errors import MessageNotFoundError
+from rmqstore.errors import MessageNotFoundError, StoreCorruptError
 from rmqstore.services.half_queue import named_halves
 from rmqstore.services.schedule_search import record_at
 from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
@@ -89,7 +89,8 @@ def trace(
     -------
     list of Step
         Passings without a time come last. Reports of clients with message tracing on, in
-        ``RMQ_SYS_TRACE_TOPIC``, are included.
+        ``RMQ_SYS_TRACE_TOPIC``, are included, but for failed consumptions. Damaged records are
+        left out.
 
     Raises
     ------
@@ -108,15 +109,20 @@ def trace(
         return trace_of(store, key, topic)
 
 
-def trace_of(store: MessageStore, key: str, topic: str | None = None) -> list[Step]:
-    """Return :func:`trace` of an open store's messages."""
-    records = {one.physical_offset: one for one in records_with_key(store, key)}
+def trace_of(
+    store: MessageStore,
+    key: str,
+    topic: str | None = None,
+    damaged: Callable[[StoreCorruptError], object] = lambda error: None,
+) -> list[Step]:
+    """Return :func:`trace` of an open store's messages; ``damaged`` gets what cannot be read."""
+    records = {one.physical_offset: one for one in records_with_key(store, key, damaged)}
     offset = offset_of(key)
     named = None if offset is None else record_at(store.core, offset)
     if named is not None:
         records[named.physical_offset] = named
         if named.uniq_key:
-            found = records_with_key(store, named.uniq_key)
+            found = records_with_key(store, named.uniq_key, damaged)
             records |= {one.physical_offset: one for one in found}
     reports = [one for one in records.values() if is_trace_topic(one.topic)]
     wanted = [
@@ -130,8 +136,8 @@ def trace_of(store: MessageStore, key: str, topic: str | None = None) -> list[St
     steps = [
         *(_record_step(one) for one in wanted),
         *_rollbacks(store, wanted),
-        *_passings(store, wanted),
-        *_reported(reports, {one.uniq_key for one in wanted}),
+        *_passings(store, wanted, damaged),
+        *_reported(reports, {one.uniq_key: _destination(one, one.properties) for one in wanted}),
     ]
     return sorted(steps, key=_order)
 
@@ -140,13 +146,19 @@ def _order(step: Step) -> tuple[bool, int, int]:
     return step.time is None, step.time or 0, step.physical_offset or 0
 
 
-def records_with_key(store: MessageStore, key: str) -> Iterator[Message]:
+def records_with_key(
+    store: MessageStore, key: str, damaged: Callable[[StoreCorruptError], object]
+) -> Iterator[Message]:
     """Yield the readable records of any topic with a key or unique key; one may come twice.
 
     Where the index lacks parts of the log, these are read once for all topics.
     """
-    for name in store.topics:
-        yield from store.query(name, key, index_only=True)
+    for name in (*store.topics, *store.deleted_topics):
+        try:
+            yield from store.query(name, key, index_only=True)
+        except StoreCorruptError as error:  # of a record that may have the key
+            damaged(error)
+            yield from store.scan(name, keys=[key], on_corruption="skip", on_removed="skip")
     extent = store.scan().extent(queued=False)
     covered = [*store.index_coverage(), (extent.stop, extent.stop)]
     start = extent.start
@@ -229,9 +241,17 @@ def _rollbacks(store: MessageStore, wanted: Iterable[Message]) -> Iterator[Step]
             )
 
 
-def _passings(store: MessageStore, wanted: Iterable[Message]) -> Iterator[Step]:
+def _passings(
+    store: MessageStore,
+    wanted: Iterable[Message],
+    damaged: Callable[[StoreCorruptError], object],
+) -> Iterator[Step]:
     """Yield the groups that have committed an offset behind a record."""
-    offsets = store.offsets
+    try:
+        offsets = store.offsets
+    except StoreCorruptError as error:
+        damaged(error)
+        return
     for message in wanted:
         if message.topic in (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC):
             continue
@@ -250,21 +270,20 @@ def _passings(store: MessageStore, wanted: Iterable[Message]) -> Iterator[Step]:
                 )
 
 
-def _reported(reports: Iterable[Message], ids: set[str | None]) -> Iterator[Step]:
-    """Yield the steps that clients with message tracing have reported."""
+def _reported(reports: Iterable[Message], topics: Mapping[str | None, str]) -> Iterator[Step]:
+    """Yield the steps that clients with message tracing have reported, of the ids of ``topics``."""
     parts = [(part, report) for report in reports for part in decode_traces(report.body)]
     begun = {part.request_id: part for part, _ in parts if isinstance(part, SubBefore)}
-    topics = {part.msg_id: part.topic for part, _ in parts if isinstance(part, Pub)}
     for part, report in parts:
-        if getattr(part, "msg_id", None) not in ids:
+        if getattr(part, "msg_id", None) not in topics:
             continue
-        if isinstance(part, SubAfter):
+        if isinstance(part, SubAfter) and part.success:
             before = begun.get(part.request_id)
-            time, group = (part.time, part.group) if before is None else (before.time, before.group)
-            topic = topics.get(part.msg_id, report.topic)
-            done = "consumed" if part.success else "consumption failed"
-            detail = f"{done} in {part.cost} ms, reported by {report.born_host}"
-            yield Step(time, "passed", topic, None, None, None, group, detail)
+            time, group = part.time, part.group
+            if before is not None:
+                time, group = before.time + part.cost, before.group
+            detail = f"consumed in {part.cost} ms, reported by {report.born_host}"
+            yield Step(time, "passed", topics[part.msg_id], None, None, None, group, detail)
         elif isinstance(part, Pub):
             sent = "sent" if part.success else "sending failed"
             host = part.client_host or report.born_host

@@ -92,7 +92,7 @@ def offsets_get(
         and (queue_id is None or queue == queue_id)
     ]
     if not found:
-        raise _unknown(str(path), group, topic, offsets)
+        raise _unknown(str(path), group, topic, offsets, queue_id)
     return found
 
 
@@ -314,11 +314,19 @@ def _differing(
 
 
 def _unknown(
-    path: str, group: str, topic: str | None, offsets: Mapping[tuple[str, str], object]
+    path: str,
+    group: str,
+    topic: str | None,
+    offsets: Mapping[tuple[str, str], object],
+    queue_id: SupportsIndex | None = None,
 ) -> GroupNotFoundError:
     groups = {of_group for _, of_group in offsets}
-    where = "" if topic is None or group not in groups else f" for topic {topic!r}"
-    hint = "" if group in groups else did_you_mean(group, groups)
+    where = hint = ""
+    if group not in groups:
+        hint = did_you_mean(group, groups)
+    else:
+        where = "" if topic is None else f" for topic {topic!r}"
+        where += "" if queue_id is None else f" in queue {queue_id}"
     return GroupNotFoundError(
         f"{path}: group {group!r} has no offset{where}{'; ' if hint else ''}{hint}"
     )

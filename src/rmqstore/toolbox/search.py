@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex
 from rmqstore import opening
 from rmqstore.base.arguments import one_of, wrong_type, wrong_value
 from rmqstore.base.times import to_millis
-from rmqstore.errors import MessageNotFoundError
+from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
@@ -74,30 +76,50 @@ class Search:
     def matcher(self) -> Callable[[Message], bool]:
         """Return a function that tests a message; ``ValueError`` for a bad pattern."""
         text = re.escape(self.pattern) if self.fixed else self.pattern
-        flags = re.IGNORECASE if self.ignore_case else 0
+        flags = re.MULTILINE | (re.IGNORECASE if self.ignore_case else 0)
         try:
-            of_text = re.compile(text, flags | re.MULTILINE)
-            of_bytes = re.compile(text.encode(), flags | re.MULTILINE)
+            of_text = re.compile(text, flags)
         except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"no regular expression: {self.pattern!r}: {error}") from None
-        # Bytes are searched as they are where letters are bytes.
-        plain = self.pattern.isascii() and not self.ignore_case
-        literal = self.pattern.encode() if self.fixed and plain else None
+            raise ValueError(f"invalid regular expression {self.pattern!r}: {error}") from None
+        of_bytes = _of_bytes(text, flags)
+        literal = self.pattern.encode() if self.fixed and not self.ignore_case else None
+
+        def in_body(body: bytes) -> bool:
+            if literal is not None:
+                return literal in body
+            if of_bytes is not None and body.isascii():  # as its text, without a copy
+                return of_bytes.search(body) is not None
+            try:
+                decoded = body.decode()
+            except UnicodeDecodeError:
+                if of_bytes is not None:
+                    return of_bytes.search(body) is not None
+                decoded = body.decode("utf-8", "replace")
+            return of_text.search(decoded) is not None
 
         def matches(message: Message) -> bool:
-            body = message.body
-            if literal is not None:
-                found = literal in body
-            elif plain:
-                found = of_bytes.search(body) is not None
-            else:
-                found = of_text.search(body.decode("utf-8", "replace")) is not None
-            if found or not self.properties:
-                return found
+            try:
+                body = message.body
+            except StoreError:  # cannot be inflated
+                body = bytes(message.raw_body)
+            if in_body(body):
+                return True
+            if not self.properties:
+                return False
             pairs = message.properties.items()
             return of_text.search("\n".join(f"{name}={value}" for name, value in pairs)) is not None
 
         return matches
+
+
+def _of_bytes(text: str, flags: int) -> re.Pattern[bytes] | None:
+    """Return a pattern for bytes; ``None`` if it is of text alone."""
+    if not text.isascii():
+        return None
+    try:
+        return re.compile(text.encode(), flags)
+    except (re.error, ValueError):
+        return None
 
 
 def grep(
@@ -124,8 +146,8 @@ def grep(
         Directory of the store; it may be in use.
     pattern : str
         A regular expression of :mod:`re`; ``^`` and ``$`` match at lines. A body that is not
-        UTF-8 is searched as bytes, or with U+FFFD for them if case is ignored or the pattern is
-        not ASCII.
+        UTF-8 is searched as bytes, or with U+FFFD for them if the pattern is not ASCII; one that
+        cannot be inflated is searched as stored.
     fixed : bool, optional
         The pattern is a text.
     ignore_case : bool, optional
@@ -191,32 +213,58 @@ def _opened(path: Any, search: Search, jobs: int, config: Any) -> Iterator[Messa
 
 
 class _Piece(NamedTuple):
-    path: str
-    config: StoreConfig
     start: int
     stop: int
 
 
-def grep_of(store: MessageStore, search: Search, jobs: int) -> Generator[Message, None, None]:
-    """Return :func:`grep` of an open store, in ``jobs`` processes of their own."""
+class _Found(NamedTuple):
+    offsets: list[int]
+    error: StoreError | TimeoutError | None  # met behind them
+
+
+def grep_of(
+    store: MessageStore,
+    search: Search,
+    jobs: int,
+    damaged: Callable[[StoreCorruptError], object] | None = None,
+) -> Generator[Message, None, None]:
+    """Return :func:`grep` of an open store, in ``jobs`` processes of their own.
+
+    ``damaged`` gets the first damage of each piece of the log, in place of an error.
+    """
     extent = store.scan().extent(queued=False)
     timed = store.scan(since=search.since, until=search.until)
     low, high = timed.narrowed(extent.start, extent.stop)
     pieces = iter(
-        _Piece(store.path, store.config, start, min(high, start + _PIECE_BYTES))
-        for start in range(low, high, _PIECE_BYTES)
+        _Piece(start, min(high, start + _PIECE_BYTES)) for start in range(low, high, _PIECE_BYTES)
     )
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker)
+    given = (store.path, store.config)
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker, given)
+    skipping = replace(search, on_corruption="skip")
+
+    def submit(piece: _Piece) -> tuple[_Piece, Future[_Found]]:
+        return piece, pool.submit(_search_piece, search, piece)
+
     try:
-        running = deque(pool.submit(_search_piece, search, one) for one in islice(pieces, 2 * jobs))
+        running = deque(map(submit, islice(pieces, 2 * jobs)))
         while running:
-            found = running.popleft().result()
-            running += (pool.submit(_search_piece, search, one) for one in islice(pieces, 1))
+            piece, future = running.popleft()
+            found, error = future.result()
+            running += map(submit, islice(pieces, 1))
+            if damaged is not None and isinstance(error, StoreCorruptError):
+                damaged(error)
+                found, error = pool.submit(_search_piece, skipping, piece).result()
             for offset in found:
                 try:
                     yield store.at(offset)
                 except MessageNotFoundError:  # retention was faster
                     continue
+            if error is not None:
+                raise error
+    except BrokenProcessPool:
+        raise OSError(
+            f"{store.path}: a process of the search was killed; fewer jobs need less memory"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -225,21 +273,27 @@ class _TooLongError(Exception):
     """The alarm of :func:`_search_piece`."""
 
 
-def _begin_worker() -> None:
-    """End silently when interrupted, and take alarms."""
+_opened_here: list[MessageStore] = []  # by a process of a search, until it ends
+
+
+def _begin_worker(path: str, config: StoreConfig) -> None:
+    """Open the store; end silently when interrupted, and take alarms."""
 
     def too_long(number: int, frame: object) -> None:
         raise _TooLongError
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, too_long)
+    logging.getLogger("rmqstore").addHandler(logging.NullHandler())  # the parent has shown it
+    _opened_here.append(opening.open(path, config=config))
 
 
-def _search_piece(search: Search, piece: _Piece) -> list[int]:
+def _search_piece(search: Search, piece: _Piece) -> _Found:
     """Return the physical offsets of the matches in a piece of the log."""
+    (store,) = _opened_here
     matches = search.matcher()
-    found = []
-    with opening.open(piece.path, config=piece.config) as store:
+    found: list[int] = []
+    try:
         for message in search.messages(store, piece.start, piece.stop):
             signal.setitimer(signal.ITIMER_REAL, _MATCH_SECONDS)
             try:
@@ -247,10 +301,12 @@ def _search_piece(search: Search, piece: _Piece) -> list[int]:
                     found.append(message.physical_offset)
             except _TooLongError:
                 raise TimeoutError(
-                    f"{piece.path}: pattern {search.pattern!r} takes more than "
+                    f"{store.path}: pattern {search.pattern!r} takes more than "
                     f"{_MATCH_SECONDS:.0f} s for the message at offset {message.physical_offset} "
                     f"({len(message.body):,} bytes); a pattern without nested repeats is faster"
                 ) from None
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-    return found
+    except (StoreError, TimeoutError) as error:
+        return _Found(found, error)
+    return _Found(found, None)

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Literal
 
 from rmqstore import opening
 from rmqstore.base.arguments import did_you_mean, one_of
+from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
 from rmqstore.errors import GroupNotFoundError
+from rmqstore.topic import read_queue
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
     from rmqstore.config.store_config import StoreConfig
+    from rmqstore.consume.lag import Lag
     from rmqstore.store import MessageStore
 
 __all__ = ["unconsumed", "unconsumed_of"]
@@ -89,18 +92,25 @@ def unconsumed_of(
         raise GroupNotFoundError(
             f"{store.path}: group {group!r} has no offset{where}{'; ' if hint else ''}{hint}"
         )
-    parts = [
-        iter(
-            store.scan(
-                one.topic,
-                one.queue_id,
-                start=max(one.committed, one.min_offset),
-                stop=one.max_offset,
-                on_corruption=on_corruption,
-                on_removed="skip",
-            )
-        )
-        for one in behind
-        if one.messages
-    ]
+    parts = [_of_queue(store, one, on_corruption) for one in behind if one.messages]
     return heapq.merge(*parts, key=operator.attrgetter("physical_offset"))
+
+
+def _of_queue(
+    store: MessageStore, one: Lag, on_corruption: Literal["raise", "skip"]
+) -> Iterator[Message]:
+    start = max(one.committed, one.min_offset)
+    if one.topic.startswith(LIGHT_PREFIX):  # its records are of other topics
+        queue = store[one.topic][one.queue_id]
+        skip = on_corruption == "skip"
+        return read_queue(store, queue, start, one.max_offset, skip_damaged=skip)
+    return iter(
+        store.scan(
+            one.topic,
+            one.queue_id,
+            start=start,
+            stop=one.max_offset,
+            on_corruption=on_corruption,
+            on_removed="skip",
+        )
+    )

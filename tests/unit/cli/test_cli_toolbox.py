@@ -62,8 +62,20 @@ def test_grep(run: Run, root: Path) -> None:
     assert len(rows(run("grep", root, "ORDER", "-i", "-t", "orders", "-n", "2"))) == 2
     assert len(rows(run("grep", root, "-F", "KEYS=k1", "--properties", "--jobs", "1"))) == 1
     assert "no message has 'nothing'" in one_line(run("grep", root, "nothing"), 1)
-    assert "no regular expression" in one_line(run("grep", root, "("), 2)
+    assert "invalid regular expression" in one_line(run("grep", root, "("), 2)
     assert "no topic 'order'" in one_line(run("grep", root, "x", "-t", "order"), 1)
+
+
+def test_grep_beside_damage(run: Run, root: Path) -> None:
+    with rmqstore.open(root) as store:
+        offset = store["orders"][0][1].physical_offset
+    (log,) = (root / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        file.seek(offset + 90)
+        file.write(b"#")
+    result = run("grep", root, "order", "-f", "%s\\n")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (4, 5)
+    assert "1 damaged message was left out" in result.stderr
 
 
 def test_trace(run: Run, root: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import rmqstore
 from rmqstore import toolbox
 from rmqstore.services.stored import HALF_TOPIC, SCHEDULE_TOPIC
+from rmqstore.toolbox.journey import trace_of
 
 pytestmark = pytest.mark.pure
 
@@ -97,7 +98,9 @@ def test_reports_of_clients(tmp_path: Path) -> None:
             ["Pub", str(now - 9), "cn", "producers", "orders", key, "t", "", "h:1", "1", "3", "0",
              "OFF", "true"],
             ["SubBefore", str(now + 60_000), "cn", "billing", "R1", key, "0", ""],
-            ["SubAfter", "R1", key, "7", "false", "", "4"],
+            ["SubAfter", "R1", key, "7", "true", "", "0"],
+            ["SubBefore", str(now + 50_000), "cn", "audit", "R3", key, "0", ""],
+            ["SubAfter", "R3", key, "7", "false", "", "4"],
             ["SubAfter", "R2", "another", "7", "true", "", "0"],
         ]  # fmt: skip
         body = "".join("\x01".join(part) + "\x02" for part in parts).encode()
@@ -109,8 +112,33 @@ def test_reports_of_clients(tmp_path: Path) -> None:
         ("passed", "orders", "billing"),
     ]
     assert found[0].detail.startswith("sent by ")
-    assert found[2].time == now + 60_000
-    assert found[2].detail.startswith("consumption failed in 7 ms")
+    assert found[2].time == now + 60_007
+    assert found[2].detail.startswith("consumed in 7 ms")
+
+
+def test_damage_leaves_the_other_steps(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path, "a", config=rmqstore.StoreConfig.small()) as store:
+        put = store.put("orders", b"first", queue_id=0, keys="k")
+        store.put("orders", b"again", queue_id=0, keys="k")
+    (log,) = (tmp_path / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        file.seek(put.physical_offset + 88)
+        file.write(b"#")
+    (tmp_path / "config" / "consumerOffset.json").write_text("{")
+    (tmp_path / "config" / "consumerOffset.json.bak").write_text("{")
+    damaged: list[rmqstore.StoreCorruptError] = []
+    with rmqstore.open(tmp_path) as store:
+        (step,) = trace_of(store, "k", damaged=damaged.append)
+    assert (step.step, step.queue_offset) == ("stored", 1)
+    assert ["commitlog" in str(one) for one in damaged] == [True, False]
+    assert toolbox.trace(tmp_path, "k") == [step]
+
+
+def test_a_deleted_topic(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path, "a", config=rmqstore.StoreConfig.small()) as store:
+        store.put("orders", b"0", queue_id=0, keys="k")
+        store.delete_topic("orders")
+    assert steps(tmp_path, "k") == [("stored", "orders")]
 
 
 def test_unknown_key(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import rmqstore
 from rmqstore import toolbox
+from rmqstore.toolbox import search
 
 pytestmark = pytest.mark.pure
 
@@ -53,6 +55,9 @@ def rows(root: Path, pattern: str, **options: Any) -> list[int]:
         ("gr\u00dcN", {"ignore_case": True}, [2]),
         ("gr\u00fcn", {}, [2]),
         ("gr\u00fcn", {"fixed": True}, [2]),
+        (r"gr.n", {}, [2]),
+        (r"gr\w+n", {}, [2]),
+        ("\\u00fc", {}, [2]),
         (r"\xff\xfe", {}, [3]),
         ("region=eu-4", {"properties": True}, [4]),
         ("region=eu-4", {}, []),
@@ -98,6 +103,37 @@ def test_damage(root: Path) -> None:
         assert rows(root, "", jobs=jobs, on_corruption="skip") == [0, 2, 3, 4, 5]
 
 
+def test_matches_before_damage_come_first(root: Path) -> None:
+    (log,) = (root / "commitlog").iterdir()
+    with rmqstore.open(root) as store:
+        offset = store["t"][0][3].physical_offset
+    with log.open("r+b") as file:
+        file.seek(offset + 90)
+        file.write(b"#")
+    for jobs in (1, 2):
+        found = toolbox.grep(root, "", jobs=jobs)
+        assert [next(found).queue_offset for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(rmqstore.StoreCorruptError):
+            next(found)
+
+
+def test_a_body_that_cannot_be_inflated_is_searched_as_stored(tmp_path: Path) -> None:
+    with rmqstore.CommitLog(tmp_path / "commitlog", file_size=1 << 20, mode="a") as log:
+        log.append([rmqstore.encode_record("t", b"no zlib", sys_flag=1)])
+    for jobs in (1, 2):
+        assert rows(tmp_path, "zlib", jobs=jobs) == [0]
+
+
+def test_a_killed_process_is_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_PIECE_BYTES", 64)
+    found = toolbox.grep(root, "", jobs=2)
+    next(found)
+    for process in active_children():
+        process.kill()
+    with pytest.raises(OSError, match="was killed"):
+        list(found)
+
+
 def test_a_pattern_that_explodes_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +145,7 @@ def test_a_pattern_that_explodes_is_bounded(
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*", "a{99999999999}"])
 def test_bad_patterns(root: Path, pattern: str) -> None:
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="invalid regular expression"):
         toolbox.grep(root, pattern)
     assert rows(root, pattern, fixed=True) == []
 

@@ -70,3 +70,15 @@ def test_damage(root: Path) -> None:
         list(toolbox.unconsumed(root, "billing", "orders"))
     found = list(toolbox.unconsumed(root, "billing", "orders", on_corruption="skip"))
     assert found == every[:2] + every[3:]
+
+
+def test_light_queues(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path, "a", config=rmqstore.StoreConfig.small()) as store:
+        for number in range(3):
+            store.put("orders", b"%d" % number, queue_id=0, lite_topics=["a"])
+        with store.consumer("%LMQ%a", group="light") as consumer:
+            next(iter(consumer))
+            consumer.commit()
+    found = list(toolbox.unconsumed(tmp_path, "light"))
+    assert [(one.topic, one.body) for one in found] == [("orders", b"1"), ("orders", b"2")]
+    assert toolbox.statistics(tmp_path, "%LMQ%a").messages == 3
