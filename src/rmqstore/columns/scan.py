@@ -403,8 +403,9 @@ def scan(
         store_host reconsume_times prepared_transaction_offset body_crc``, in any order; all
         of them by default. ``raw_body``, the body as stored, only if it is named. Along
         queues, counts and ``queue_id queue_offset physical_offset store_size`` alone, without
-        a filter, are read from units: they show no damage inside a record, and nothing that
-        the log has lost. Where units are in doubt, records are read.
+        a filter, are read from units: they show nothing that the log has lost, but no damage
+        inside a record. Where units are in doubt, records are read, and so they are to skip
+        damage or to stop at it.
     start, stop : int, optional
         Physical offsets in bytes: records that begin in ``[start, stop)``. With one topic and
         a queue, queue offsets.

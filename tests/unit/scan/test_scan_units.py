@@ -111,6 +111,18 @@ def test_an_ordinary_queue_with_records_of_another_topic(tmp_path: Path) -> None
             assert store.scan("a", 0).count() == 1
 
 
+def test_an_ordinary_queue_with_records_of_a_deleted_topic(tmp_path: Path) -> None:
+    """They have a single unit then."""
+    with rmqstore.open(tmp_path, "a", config=MULTI) as store:
+        store.core.put_stored("t", 2, b"1", "INNER_MULTI_DISPATCH\x01other")
+        store.delete_topic("t")
+        assert len(store["other"][2]) == 1
+        for topic in ("other", ["other"]):
+            scan = store.scan(topic, columns=["queue_offset"])
+            assert scan.count() == scan.to_table().num_rows == 0
+        assert store.scan("other", 2).count() == 0
+
+
 def test_a_light_queue_has_records_of_others(tmp_path: Path) -> None:
     with rmqstore.open(tmp_path / "s", "a", config=MULTI) as store:
         for number in range(50):
@@ -145,6 +157,8 @@ def test_a_damaged_body_is_counted(root: Path) -> None:
             list(scan)
         assert scan.count() == 60
         assert bad.physical_offset in places(scan)
+        for policy, left in (("skip", 59), ("stop", 20)):  # these ask for it
+            assert scan.replace(on_corruption=policy).count() == left
         with pytest.raises(rmqstore.StoreCorruptError):
             scan.replace(columns=["queue_offset", "flag"]).to_table()
 

@@ -57,12 +57,14 @@ cdef bint units_are_sure(
 
     ``start`` is a record's begin, ``stop`` a record's end.  Units that cover the log once are of
     records that do not overlap, of their own queues: a record in an ordinary queue of another
-    topic, by multi-dispatch, has two.  Known damage, or a cut or missing file of the log, is a
-    doubt.  So is a check that costs more than to read ``rows`` records.
+    topic, by multi-dispatch, has two, unless its own topic was deleted.  Such a topic, known
+    damage, and a cut or missing file of the log are doubts.  So is a check that costs more than to
+    read ``rows`` records.
     """
     cdef int64_t known, began, cost
     cdef bint part
-    if has_damage(&store.recovery, start, stop) or not file_set_has(&store.log, start, stop):
+    if has_damage(&store.recovery, start, stop) or not file_set_has(&store.log, start, stop) \
+            or has_deleted_topic(&store.table, start):
         return False
     lock_take(&store.view.queued_lock)
     known = queued_until(store)
@@ -84,6 +86,16 @@ cdef bint units_are_sure(
             return True
     known = monotonic_ns()
     atomic_set(&store.view.queued_again_at, known + (known - began) * SEARCH_SHARE)
+    return False
+
+
+cdef bint has_deleted_topic(TopicTable *table, int64_t start) noexcept nogil:
+    """Whether a topic was deleted with records behind ``start``."""
+    cdef Topic *topic = load_topic(&table.first)
+    while topic != NULL:
+        if topic.deleted_before > start:
+            return True
+        topic = load_topic(&topic.next_made)
     return False
 
 

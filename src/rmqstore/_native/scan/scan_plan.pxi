@@ -71,11 +71,15 @@ cdef int64_t queue_head(Scan *scan) noexcept nogil:
 
 
 cdef bint scan_asks_units(const Scan *scan) noexcept nogil:
-    """Whether units hold all that is requested of a record of its own queue."""
+    """Whether units hold all that is requested of a record of its own queue.
+
+    They show no damage inside a record: policies other than to raise an error read the records.
+    """
     cdef const ScanFilter *filter = &scan.filter
     cdef int64_t i
-    if scan.messages != NULL or not scan.batch.of_units or filter.messages.active \
-            or filter.keys.count or filter.since > INT64_LEAST or filter.until < INT64_MOST \
+    if scan.on_corruption != ON_BAD_RAISE or scan.messages != NULL or not scan.batch.of_units \
+            or filter.messages.active or filter.keys.count or filter.since > INT64_LEAST \
+            or filter.until < INT64_MOST \
             or (filter.queue_id >= 0 and not filter.queued):
         return False
     for i in range(filter.topics.count):

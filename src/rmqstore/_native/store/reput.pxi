@@ -58,6 +58,8 @@ cdef void *reput_run(void *argument) noexcept nogil:
             else:
                 dispatch_goes_on(store)
             continue
+        if unlikely(atomic_get(&store.dispatch.stalled) != 0):   # reput_here has gone on
+            dispatch_goes_on(store)
         spins = 0
         while spins < REPUT_SPINS and atomic_get(limit) == seen \
                 and not atomic_get(&store.stopping):

@@ -243,9 +243,10 @@ cdef int append_one(OpenStore engine, Append *append, bint wait, PutResult resul
     if done == 0:
         atomic_add(&store.figures.put_failed, 1)
         raise write_error(store, engine._path, status)
-    if how & APPEND_QUIET and not dispatch_appended(store, append, done):
+    if how & APPEND_QUIET:
         with nogil:
-            reput_here(store)
+            if not dispatch_appended(store, append, done):
+                reput_here(store)
     if unlikely(append.messages[0].multi != NULL):   # complete only now
         append.size = append.messages[0].size
     result.appended = append.appended[0]
