@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from rmqstore.base.foreign import cut, foreign, printable
 
-__all__ = ["Log", "log_info", "log_warning", "traceback_text"]
+__all__ = ["Log", "log_info", "log_nothing", "log_warning", "traceback_text"]
 
 _INFO, _WARNING, _ERROR, _CRITICAL = 20, 30, 40, 50  # of logging
 _MOST_PIECE = 4000  # characters of a traceback's frame, or of an error's text
@@ -77,6 +77,13 @@ def traceback_text(error: BaseException) -> str:
     pieces = (piece.rstrip("\n") for piece in traceback.format_exception(error))
     lines = (line for piece in pieces for line in cut(piece, _MOST_PIECE).split("\n"))
     return "\n  ".join(map(printable, lines))
+
+
+def log_nothing() -> None:
+    """Show no line of the library without a handler, for a process whose parent shows them."""
+    import logging
+
+    logging.getLogger("rmqstore").addHandler(logging.NullHandler())
 
 
 _LOG = Log("rmqstore")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex
 from rmqstore import opening
 from rmqstore.base.arguments import one_of, wrong_type, wrong_value
 from rmqstore.base.times import to_millis
+from rmqstore.base.warn import log_nothing
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def _begin_worker(path: str, config: StoreConfig) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, too_long)
-    logging.getLogger("rmqstore").addHandler(logging.NullHandler())  # the parent has shown it
+    log_nothing()
     _opened_here.append(opening.open(path, config=config))
 
 
