@@ -58,7 +58,6 @@ cdef inline bint dispatch_message(
                 or (indexed and not index_takes_keys(
                     &store.indexes, message, appended.physical_offset))):
         return False
-    KILL_POINT("before-unit")
     if unlikely(not queue_append_unit(queue, appended.queue_offset, appended.physical_offset,
                                       message.size, message.tags_code)):
         return False
