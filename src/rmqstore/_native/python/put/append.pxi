@@ -116,7 +116,7 @@ cdef int64_t append_rows(
     cdef int64_t part, stored, i
     cdef Limits limits = limits_of(store)
     cdef Append append = Append(
-        chunk.messages, chunk.queues, chunk.appended, 0, 0, APPEND_EACH | APPEND_QUIET)
+        chunk.messages, chunk.queues, chunk.appended, 0, 0, APPEND_EACH)
     while done < rows.count and status[0] == 0:
         part = min(CHUNK_ROWS, rows.count - done)
         status[0] = chunk_fill(store, &limits, rows, done, part, chunk)
@@ -125,7 +125,7 @@ cdef int64_t append_rows(
             break
         append.count = part
         stored = log_append(store, &append, status)
-        if unlikely(not dispatch_appended(store, &append, stored)):
+        if append.how & APPEND_QUIET and not dispatch_appended(store, &append, stored):
             reput_here(store)
         for i in range(stored):
             appended.physical_offset[i] = chunk.appended[i].physical_offset
@@ -230,7 +230,7 @@ cdef int append_one(OpenStore engine, Append *append, bint wait, PutResult resul
     cdef int64_t took
     cdef int64_t started = 0     # start of a wait; 0: its record has the time
     # The dispatch thread works beside puts of single messages: they take less time so.
-    cdef int64_t how = APPEND_WHOLE if append.count == 1 else APPEND_WHOLE | APPEND_QUIET
+    cdef int64_t how = APPEND_WHOLE
     # An uncontended lock, a small copy and no system call: faster than releasing the GIL.
     if append.size <= SMALL_BODY:
         append.how = how | APPEND_AT_ONCE
