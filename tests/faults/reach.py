@@ -12,7 +12,6 @@ REACH: dict[str, tuple[str, ...]] = {
     "abort-after-first-change": ("machine",),
     "queue-offset-used-by-refused-put": ("calls",),
     "unit-before-record": ("beside",),
-    "request-of-another-record": ("machine",),
     "index-not-synced-at-close": ("power",),
     "lock-after-load": ("machine",),
     "zeros-after-reserved": ("beside",),

@@ -13,9 +13,9 @@ import click
 
 from rmqstore.base.arguments import did_you_mean
 from rmqstore.base.times import parse_time
+from rmqstore.base.warn import log_nothing
 from rmqstore.cli.completion import complete_directory, complete_file
 from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
-from rmqstore.cli.log_lines import write_no_log
 from rmqstore.cli.progress import Progress
 from rmqstore.files.paths import (
     ABORT,
@@ -309,7 +309,7 @@ def open_store(path: str, mode: Mode, config: str | None, *, warn: bool = True) 
     import rmqstore
 
     # Ranges are shown here: logging would repeat them on standard error.
-    write_no_log()
+    log_nothing()
     settings = load_config(config)
     with Progress("opening"):
         store = rmqstore.open(path, mode, config=settings)

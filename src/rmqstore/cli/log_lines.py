@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-__all__ = ["json_line", "write_log", "write_no_log"]
+__all__ = ["json_line", "write_log"]
 
 _Words = Callable[[str], str]
 
@@ -62,8 +62,3 @@ def write_log(words: _Words) -> None:
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
-
-
-def write_no_log() -> None:
-    """Suppress the log: the verb reports itself."""
-    logging.getLogger("rmqstore").addHandler(logging.NullHandler())

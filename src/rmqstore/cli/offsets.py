@@ -9,6 +9,7 @@ import click
 
 from rmqstore.base.layout import INT32_MAX
 from rmqstore.base.times import parse_time
+from rmqstore.base.warn import log_nothing
 from rmqstore.cli.common import (
     group_option,
     load_config,
@@ -19,7 +20,6 @@ from rmqstore.cli.common import (
     zone_option,
 )
 from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
-from rmqstore.cli.log_lines import write_no_log
 from rmqstore.cli.output import Column
 from rmqstore.cli.writers import writer_for
 from rmqstore.toolbox.offsets import (
@@ -91,7 +91,7 @@ def offsets(
             raise click.UsageError(f"{action} {'needs' if wanted else 'takes no'} {name}")
     if apply and action == "get":
         raise click.UsageError("get takes no --apply")
-    write_no_log()
+    log_nothing()
     chosen: Any = {"topic": topic, "queue_id": queue_id, "config": load_config(config)}
     try:
         if action == "get":

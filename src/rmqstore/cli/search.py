@@ -1,4 +1,4 @@
-"""``grep`` and ``unconsumed``: messages by text, and those that a group has not consumed."""
+"""``grep`` and ``unconsumed``: messages by text, and messages behind a group's offsets."""
 
 from __future__ import annotations
 

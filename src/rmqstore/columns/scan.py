@@ -428,8 +428,8 @@ def scan(
         A batch ends at so many rows, or so many bytes of columns; that bounds the memory of a
         scan.
     threads : int, optional
-        Ranges of the log, or of a single queue, are read by so many threads side by side, of at
-        most the machine's processors or 8. Rows, their order and errors are those of one thread;
+        Ranges of the log, or of a single queue, are read by this number of threads side by
+        side, at most the machine's processors or 8. Rows, order and errors are as with one;
         batches end at the ends of the ranges as well. For each thread, and one more, up to
         16 MiB of columns and a batch are kept ahead of the consumer, which reads the first two
         batches itself. Iterations over messages, several queues merged and records found by the

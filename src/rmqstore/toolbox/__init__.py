@@ -1,7 +1,7 @@
 """Tools for whole stores: sizes, searches, ways of messages, offsets.
 
 Functions that return data and print nothing; the command line is a thin front with the same names.
-They work on a copy, on a dead disk, and those that only read beside a live owner.
+They work on a copy and on a dead disk; readers work beside a live owner, too.
 
 >>> from rmqstore import toolbox
 >>> for one in toolbox.disk_use("data/store", by=("topic", "day"), top=20):

@@ -3,10 +3,6 @@
 #
 # Source: store/CommitLog.java MessageExtEncoder, DefaultAppendMessageCallback
 
-cdef enum:
-    KEYS_NOTED = 4               # of a message; one with more has to be parsed
-    KEYS_UNNOTED = -1
-
 # A message laid out for the log, without position and time; all memory is borrowed.
 cdef struct Encoded:
     const char *topic
@@ -24,9 +20,6 @@ cdef struct Encoded:
     int32_t reconsume_times
     int32_t size                 # of the whole record
     void *multi                  # a Multi, whose offsets complete the properties; or NULL
-    int32_t tags_code            # unless key_count is KEYS_UNNOTED
-    int32_t key_count            # of its index entries; KEYS_UNNOTED: dispatch parses the record
-    int32_t key_hashes[KEYS_NOTED]
     bint checksum                # the properties end with a __CRC32# to fill in
     bint volatile_body           # the caller may still change it: take the CRC of the copy
     char born_host[HOST_V6_BYTES]

@@ -61,18 +61,6 @@ cdef void index_zero_ahead(Index *index, int64_t at) noexcept nogil:
         index.zeroed = zero_run_stop(index.file, start)
 
 
-cdef inline bint index_has_room(Index *index, int64_t keys) noexcept nogil:
-    """Whether entries of so many keys, and one more, need no block and no zeros first."""
-    cdef int64_t number = atomic_peek(&index.count) + keys
-    return number < index.entry_num and index_entry_at(index, number + 1) <= min(
-        index.zeroed, atomic_peek(&index.file.reserved))
-
-
-cdef inline bint index_slot_is_zeroed(const Index *index, const char *slot) noexcept nogil:
-    """Whether the slot's block has its zeros."""
-    return index.blocks == NULL or index.blocks[(slot - index.file.base) // ZERO_BLOCK] != 0
-
-
 cdef inline int64_t index_put(
     Index *index, int32_t key_hash, int64_t physical_offset, int64_t store_timestamp,
 ) noexcept nogil:
@@ -94,7 +82,7 @@ cdef inline int64_t index_put(
     if unlikely(at + INDEX_ENTRY_BYTES > index.zeroed):
         index_zero_ahead(index, at)
     slot = index_slot(index, key_hash)
-    if unlikely(not index_slot_is_zeroed(index, slot)):
+    if index.blocks != NULL and unlikely(index.blocks[(slot - index.file.base) // ZERO_BLOCK] == 0):
         index_zero_block(index, slot)
     previous = get_i32_acquire(slot)
     if previous <= 0 or previous > number:

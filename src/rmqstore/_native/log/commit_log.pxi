@@ -6,7 +6,7 @@ cdef enum:
     APPEND_EACH = 0              # one after the other, over as many files as needed
     APPEND_WHOLE = 1             # all messages or none, in one file, visible together
     APPEND_AT_ONCE = 2           # no waits or system calls: the caller has the GIL
-    APPEND_QUIET = 4             # the caller dispatches the records, or leaves them
+    APPEND_QUIET = 4             # the caller dispatches the records: reput_here
 
 # Position of an appended message.
 cdef struct AppendResult:
@@ -147,7 +147,7 @@ cdef int64_t log_roll(Store *store) noexcept nogil:
         munlock(file.base, <size_t>file.size)
     mapped_file_release(file)
     worker_call(&store.writer.worker)
-    dispatch_leave(store, next_start)
+    worker_wake(&store.dispatch.worker)
     return 0
 
 
@@ -211,7 +211,7 @@ cdef inline void log_appended(Store *store, int64_t wrote, int64_t how) noexcept
     """Wake the threads that process new records."""
     if not store.settings.sync_flush:
         if not how & APPEND_QUIET:
-            dispatch_leave(store, wrote)
+            worker_wake(&store.dispatch.worker)
         if unlikely(store.settings.flush_on_put):
             worker_wake(&store.flush.log_worker)
     if unlikely(wrote >= atomic_peek(&store.writer.prepare_at)):

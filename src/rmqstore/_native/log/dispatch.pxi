@@ -106,16 +106,6 @@ cdef int64_t dispatch_range(
     return rc
 
 
-cdef inline void dispatch_passed(
-    Store *store, int64_t last, int64_t stop, int64_t newest,
-) noexcept nogil:
-    """Note the ``last`` dispatched record, its end and its store time."""
-    atomic_set(&store.dispatch.logics_timestamp, newest)
-    atomic_set(&store.indexes.dispatched, stop)
-    store.indexes.known_end = max(store.indexes.known_end, stop)
-    store.dispatch.last_record = last
-
-
 cdef int64_t dispatch_batch(
     Store *store, MappedFile *file, int64_t *position, int64_t stop,
 ) noexcept nogil:
@@ -175,7 +165,10 @@ cdef int64_t dispatch_batch(
     if rc < 0:
         return rc
     if last >= 0 and not pending.units_only:
-        dispatch_passed(store, last, at, newest)
+        atomic_set(&store.dispatch.logics_timestamp, newest)
+        atomic_set(&store.indexes.dispatched, at)
+        store.indexes.known_end = max(store.indexes.known_end, at)
+        store.dispatch.last_record = last
     position[0] = at
     return 0
 

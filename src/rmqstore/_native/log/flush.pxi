@@ -95,7 +95,7 @@ cdef int64_t wait_visible(Store *store, int64_t stop, int64_t until_ns) noexcept
         until_ns = min(until_ns, monotonic_ns() + STALLED_NS)
     if store.settings.sync_flush and atomic_get(&store.log.flushed) < stop:
         worker_call(&store.flush.log_worker)
-    dispatch_leave(store, stop)
+    worker_wake(&store.dispatch.worker)
     while spins < VISIBLE_SPINS and atomic_get(&store.dispatch.dispatched) < stop:
         cpu_pause()
         spins += 1

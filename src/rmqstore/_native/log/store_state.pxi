@@ -97,7 +97,6 @@ cdef struct Writer:
 # Reput: the position up to which queues and index are written, and the reason of a stall.
 cdef struct Dispatch:
     atomic_i64 dispatched        # log offset
-    atomic_i64 left              # log offset below which records are left to the dispatch thread
     int64_t last_record          # offset of the last dispatched one, -1: none
     atomic_i64 logics_timestamp  # its store time
     Lock turn                    # held while records are dispatched: one thread at a time
@@ -260,12 +259,6 @@ cdef void dispatch_lock_take(Store *store) noexcept nogil:
     atomic_add(&store.dispatch.lock_wanted, 1)
     lock_take(&store.dispatch.lock)
     atomic_add(&store.dispatch.lock_wanted, -1)
-
-
-cdef inline void dispatch_leave(Store *store, int64_t stop) noexcept nogil:
-    """Leave the records below ``stop``, which are in the log, to the dispatch thread."""
-    atomic_raise(&store.dispatch.left, stop)
-    worker_wake(&store.dispatch.worker)
 
 
 cdef inline int64_t store_enter(Store *store) noexcept nogil:

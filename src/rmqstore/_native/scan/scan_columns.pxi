@@ -91,7 +91,7 @@ cdef struct Batch:
     int64_t row_bytes            # of a row, without bodies, properties and topic
     int64_t properties_times     # columns computed from the properties
     int64_t text_bytes           # of the properties of the current row, decoded
-    bint of_units                # no column but those that units hold
+    bint of_units                # units hold all columns
     bint wants_topic
     bint wants_body
     bint wants_raw_body

@@ -1,12 +1,12 @@
 # Parts of a pass, read side by side: the range that is cut, and the begin of a part.
 #
-# The head, the path and the range are those of the whole pass, fixed once.  RocketMQ has none.
+# The whole pass fixes head, path and range once.  RocketMQ has no such scan.
 
 cdef enum:
-    SIZES_SAMPLED = 16           # units whose sizes estimate those of a queue
+    SIZES_SAMPLED = 16           # units that estimate the sizes of a queue
 
 
-# What of a pass can be cut.
+# Range of a pass, to be cut.
 cdef struct Extent:
     int64_t start                # log offsets, or queue offsets of the only queue
     int64_t stop

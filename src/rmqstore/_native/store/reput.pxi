@@ -1,4 +1,4 @@
-# Dispatch thread: runs as soon as a record is left to it, or with SYNC_FLUSH flushed.
+# Dispatch thread: runs as soon as a record is written.
 #
 # Source: store/DefaultMessageStore.java ReputMessageService
 
@@ -34,17 +34,14 @@ cdef void reput_here(Store *store) noexcept nogil:
         lock_give(&store.dispatch.turn)
         if likely(rc == 0):
             return
-    dispatch_leave(store, atomic_get(&store.log.wrote))
+    worker_wake(&store.dispatch.worker)
 
 
 cdef void *reput_run(void *argument) noexcept nogil:
-    """Dispatch thread: runs as soon as there are records for it."""
+    """Dispatch thread: runs as soon as a record is written."""
     cdef Store *store = <Store *>argument
-    cdef atomic_i64 *limit = &store.log.flushed if store.settings.sync_flush \
-        else &store.dispatch.left
+    cdef atomic_i64 *limit = &store.log.flushed if store.settings.sync_flush else &store.log.wrote
     cdef int64_t spins, seen, calls, rc
-    # An opening without space leaves the end of the log.
-    atomic_raise(&store.dispatch.left, atomic_get(&store.log.wrote))
     while not atomic_get(&store.stopping):
         calls = atomic_get_strict(&store.dispatch.worker.calls)
         seen = atomic_get_strict(limit)

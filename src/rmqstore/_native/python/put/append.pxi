@@ -115,8 +115,7 @@ cdef int64_t append_rows(
     cdef int64_t done = 0
     cdef int64_t part, stored, i
     cdef Limits limits = limits_of(store)
-    cdef Append append = Append(
-        chunk.messages, chunk.queues, chunk.appended, 0, 0, APPEND_EACH)
+    cdef Append append = Append(chunk.messages, chunk.queues, chunk.appended, 0, 0, APPEND_EACH)
     while done < rows.count and status[0] == 0:
         part = min(CHUNK_ROWS, rows.count - done)
         status[0] = chunk_fill(store, &limits, rows, done, part, chunk)
@@ -125,8 +124,6 @@ cdef int64_t append_rows(
             break
         append.count = part
         stored = log_append(store, &append, status)
-        if append.how & APPEND_QUIET and not dispatch_appended(store, &append, stored):
-            reput_here(store)
         for i in range(stored):
             appended.physical_offset[i] = chunk.appended[i].physical_offset
             appended.queue_offset[i] = chunk.appended[i].queue_offset
@@ -229,24 +226,18 @@ cdef int append_one(OpenStore engine, Append *append, bint wait, PutResult resul
     cdef int64_t done = 0
     cdef int64_t took
     cdef int64_t started = 0     # start of a wait; 0: its record has the time
-    # The dispatch thread works beside puts of single messages: they take less time so.
-    cdef int64_t how = APPEND_WHOLE
     # An uncontended lock, a small copy and no system call: faster than releasing the GIL.
     if append.size <= SMALL_BODY:
-        append.how = how | APPEND_AT_ONCE
+        append.how = APPEND_WHOLE | APPEND_AT_ONCE
         done = log_append(store, append, &status)
     if done == 0 and status == E_BUSY:
         started = coarse_ns()
-        append.how = how
+        append.how = APPEND_WHOLE
         with nogil:
             done = log_append(store, append, &status)
     if done == 0:
         atomic_add(&store.figures.put_failed, 1)
         raise write_error(store, engine._path, status)
-    if how & APPEND_QUIET:
-        with nogil:
-            if not dispatch_appended(store, append, done):
-                reput_here(store)
     if unlikely(append.messages[0].multi != NULL):   # complete only now
         append.size = append.messages[0].size
     result.appended = append.appended[0]

@@ -276,7 +276,7 @@ cdef int append_row(
     message.multi = NULL
     text_init(&text, memory, STACK_TEXT)
     try:
-        if row_encode(&store.settings, row, to, queue_id, &text, &message, False) < 0:
+        if row_encode(&store.settings, row, to, queue_id, &text, &message) < 0:
             raise MemoryError()
         if row.multi.length > 0:
             check_multi(engine, row_encode_multi(store, row, queue_id, &text, &message))

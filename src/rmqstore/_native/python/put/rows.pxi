@@ -376,7 +376,6 @@ cdef int64_t row_encode_multi(
     text_add_property(text, start, MULTI_OFFSET, 24, b"", 0)
     rc = multi_new(store, row.multi.data, row.multi.length, queue_id, &multi)
     message.multi = multi
-    message.key_count = KEYS_UNNOTED
     if rc < 0:
         return rc
     multi.before = text.length - start
@@ -386,28 +385,14 @@ cdef int64_t row_encode_multi(
     return 0
 
 
-cdef inline void property_added(const Text *text, int64_t length, Property *into) noexcept nogil:
-    """Note the value of the property just appended: the copy, as the row's may change."""
-    into.value = text.data + text.length - length
-    into.value_length = length
-
-
 cdef inline int64_t row_encode(
     const Settings *settings, const Row *row, Topic *topic, int32_t queue_id, Text *text,
-    Encoded *into, bint noted=True,
+    Encoded *into,
 ) noexcept nogil:
-    """Lay out a checked row: its properties go to ``text``, their position noted as an offset.
-
-    ``noted``: with the request of its dispatch, for append_rows and batches.
-    """
+    """Lay out a checked row: its properties go to ``text``, their position noted as an offset."""
     cdef char number[NUMBER_TEXT]
     cdef char key[UNIQUE_KEY_BYTES]
     cdef int64_t start = text.length
-    cdef DispatchRequest request
-    cdef StoreProperties *added = &request.properties
-    if noted:
-        request.topic = topic
-        store_properties(NULL, 0, added)
     if text_reserve(text, row_properties_room(row) + CHECKSUM_PROPERTY_BYTES + 2) < 0:
         return E_NO_MEMORY
     if unlikely(row.multi_given or row.multi_dropped):
@@ -416,17 +401,13 @@ cdef inline int64_t row_encode(
         text_add(text, row.properties.data, row.properties.length)
     if row.keys.length > 0:
         text_add_property(text, start, b"KEYS", 4, row.keys.data, row.keys.length)
-        property_added(text, row.keys.length, &added.keys)
     if row.tags.length > 0:
         text_add_property(text, start, b"TAGS", 4, row.tags.data, row.tags.length)
-        property_added(text, row.tags.length, &added.tags)
     if row.unique_number >= 0:
         unique_key_write(&unique_keys, row.unique_number, key)
         text_add_property(text, start, b"UNIQ_KEY", 8, key, UNIQUE_KEY_BYTES)
-        property_added(text, UNIQUE_KEY_BYTES, &added.unique_key)
     elif row.unique.length > 0:
         text_add_property(text, start, b"UNIQ_KEY", 8, row.unique.data, row.unique.length)
-        property_added(text, row.unique.length, &added.unique_key)
     if unlikely(row.delay_level != 0):
         text_add_property(text, start, b"DELAY", 5, number,
                           snprintf(number, NUMBER_TEXT, "%lld", <long long>row.delay_level))
@@ -473,11 +454,6 @@ cdef inline int64_t row_encode(
         if row.born_host_length == HOST_V6_BYTES:
             into.sys_flag |= SYS_BORN_HOST_V6
     into.size = <int32_t>encoded_size(into)
-    into.key_count = KEYS_UNNOTED
-    if noted:
-        if unlikely(row.properties.length > 0):  # which may have these, too
-            store_properties(text.data + start, into.properties_length, added)
-        encoded_note_dispatch(into, &request)
     if not row.volatile_body:
         into.body_crc = record_body_crc(row.body.data, row.body.length)
     return 0

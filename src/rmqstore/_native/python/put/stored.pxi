@@ -123,7 +123,7 @@ cdef PutResult put_stored(
             else:
                 to = writable_topic(engine, &row.topic)
         if to == NULL or row_encode(
-                &settings, &row, to, <int32_t>row.queue_id, &text, &message, False) < 0:
+                &settings, &row, to, <int32_t>row.queue_id, &text, &message) < 0:
             raise MemoryError()
         if host_length:
             set_store_host(&message, host, host_length)
