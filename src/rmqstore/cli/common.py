@@ -35,7 +35,9 @@ __all__ = [
     "OUTPUTS",
     "STORE_VARIABLE",
     "TIME_FORMS",
+    "corruption_option",
     "group_option",
+    "jobs_option",
     "known_queue",
     "known_topic",
     "load_config",
@@ -224,6 +226,24 @@ def output_option(function: Function) -> Function:
         help="Default: a table on a terminal, JSON lines elsewhere. A table leaves out what does "
         "not fit the terminal.",
     )(function)
+
+
+def corruption_option(function: Function) -> Function:
+    """Add ``--on-corruption raise|skip``, passed on as ``on_corruption``."""
+    return click.option(
+        "--on-corruption",
+        type=click.Choice(("raise", "skip")),
+        default="raise",
+        show_default=True,
+        help="At a damaged record: end with an error, or go on behind it.",
+    )(function)
+
+
+def jobs_option(function: Function) -> Function:
+    """Add ``--jobs N``, passed on as ``jobs``; ``None`` by default."""
+    return click.option("--jobs", type=click.IntRange(1, 256), help="Processes.  [default: cores]")(
+        function
+    )
 
 
 def zone_option(function: Function) -> Function:

@@ -12,7 +12,9 @@ import click
 from rmqstore.base.layout import INT64_MAX
 from rmqstore.cli.common import (
     TIME_FORMS,
+    corruption_option,
     group_option,
+    jobs_option,
     known_topic,
     open_store,
     store_command,
@@ -28,15 +30,6 @@ from rmqstore.toolbox.search import Search, grep_of
 from rmqstore.toolbox.unconsumed import unconsumed_of
 
 __all__ = ["grep", "unconsumed"]
-
-corruption_option = click.option(
-    "--on-corruption",
-    type=click.Choice(["raise", "skip"]),
-    default="raise",
-    show_default=True,
-    help="At a damaged record: end with an error, or go on behind it.",
-)
-
 
 @store_command(
     examples=(
@@ -99,7 +92,7 @@ def unconsumed(
 @click.option(
     "-n", "--number", type=click.IntRange(0, INT64_MAX), help="Maximum number of messages."
 )
-@click.option("--jobs", type=click.IntRange(1, 256), help="Processes.  [default: cores]")
+@jobs_option
 @shape_options
 def grep(
     *,
