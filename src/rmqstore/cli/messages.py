@@ -115,7 +115,7 @@ def cat(
     chosen = MessageSelection(
         topic, queue_id, _settle(start, of_queue), _settle(stop, of_queue), tags, sql
     )
-    show = Shown(output, form, body, local)
+    show = Shown(output, form, body, local, topic=topic)
     progress = Progress("reading", "messages", among_rows=True)
     with (
         open_store(store, "r", config) as opened,
@@ -238,7 +238,7 @@ def find(
             when = " and was stored in that time" if (begin, end) != (None, None) else ""
             raise CliError(f"no message in {where} has the key {key!r}{when}", NOT_FOUND)
         newest_first = [hits[offset] for offset in sorted(hits, reverse=True)]
-        show = Shown(output, form, body, local, render.FOUND_COLUMNS)
+        show = Shown(output, form, body, local, render.FOUND_COLUMNS, topic=topic)
         with show.writer:
             show.all(
                 newest_first

@@ -105,7 +105,8 @@ def offsets(
             found = offsets_set(store, group, _offset(to or ""), apply=apply, **chosen)
     except ValueError as error:
         raise CliError(re.sub("^to must", "--to must", str(error)), USAGE) from None
-    with writer_for(output, _COLUMNS, local=local) as writer:
+    typed = {"group": group, "topic": topic}
+    with writer_for(output, _COLUMNS, local=local, typed=typed) as writer:
         for one in found:
             writer.row(
                 {

@@ -79,9 +79,9 @@ def write_bytes(data: bytes) -> None:
     sys.stdout.buffer.write(data)
 
 
-def json_bytes(value: Any, separators: tuple[str, str] | None = None) -> bytes:
+def json_bytes(value: Any) -> bytes:
     """Return a line of JSON in UTF-8; other bytes of a path become escaped surrogates."""
-    text = json.dumps(value, ensure_ascii=False, separators=separators)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 

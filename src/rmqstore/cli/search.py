@@ -31,6 +31,7 @@ from rmqstore.toolbox.unconsumed import unconsumed_of
 
 __all__ = ["grep", "unconsumed"]
 
+
 @store_command(
     examples=(
         "unconsumed STORE -g billing",
@@ -65,7 +66,7 @@ def unconsumed(
         if group not in groups:
             raise unknown_name("group", group, groups)
         found = unconsumed_of(opened, group, topic, on_corruption)
-        show = Shown(output, form, body, local)
+        show = Shown(output, form, body, local, topic=topic)
         with show.writer, Progress("reading", among_rows=True):
             show.all(islice(found, number))
     show.bodies.check()
@@ -127,7 +128,7 @@ def grep(
         if topic is not None:
             known_topic(opened, topic)
         damaged = Damaged(opened)
-        show = Shown(output, form, body, local)
+        show = Shown(output, form, body, local, topic=topic)
         workers = jobs or len(os.sched_getaffinity(0))
         progress = Progress("searching", among_rows=True)
         seen = grep_of(opened, search, workers, lambda error: damaged.add("the log", error))

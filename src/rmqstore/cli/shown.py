@@ -24,7 +24,18 @@ from rmqstore.cli.writers import writer_for
 if TYPE_CHECKING:
     from rmqstore._core import Message
 
-__all__ = ["Shown", "shape_options"]
+__all__ = ["Shown", "form_option", "shape_options"]
+
+
+def form_option(function: Any) -> Any:
+    """Add ``-f FORMAT``, passed on as ``form``."""
+    return click.option(
+        "-f",
+        "--format",
+        "form",
+        metavar="FORMAT",
+        help="Write each message by a format: " + render.format_help() + r", %%, \n, \t, \xHH.",
+    )(function)
 
 
 def shape_options(function: Any) -> Any:
@@ -37,14 +48,7 @@ def shape_options(function: Any) -> Any:
         help="How bodies are written; auto: as text where they are UTF-8, else base64; in a table "
         "what trace messages say.",
     )
-    form = click.option(
-        "-f",
-        "--format",
-        "form",
-        metavar="FORMAT",
-        help="Write each message by a format: " + render.format_help() + r", %%, \n, \t, \xHH.",
-    )
-    return body(form(zone_option(output_option(function))))
+    return body(form_option(zone_option(output_option(function))))
 
 
 class Shown:
@@ -57,6 +61,8 @@ class Shown:
         body: str,
         local: bool,
         columns: Sequence[Column] = render.TABLE_COLUMNS,
+        *,
+        topic: str | None = None,  # which the user named: a table need not repeat it
     ) -> None:
         self.body = body
         self.bodies = Bodies()
@@ -78,7 +84,7 @@ class Shown:
                 lambda rows, failed: json_lines(rows, body, local=local, failed=failed)
             )
         else:
-            self.table = writer_for("table", columns, local=local)
+            self.table = writer_for("table", columns, local=local, typed={"topic": topic})
             return
         self.lines = MessageLines(lines)
 

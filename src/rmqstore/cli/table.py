@@ -1,8 +1,8 @@
 """Aligned tables, and lists of names with values, fitted to the terminal.
 
 A cell never carries a control character to the terminal, whatever a message holds.  Output to a
-file has its full width; on a terminal texts are shortened, and columns left out, until a row fits
-a line.  Colours need rich.
+file has its full width; on a terminal columns that are equal in all rows are left out and named
+once, texts shortened, and further columns left out, until a row fits a line.  Colours need rich.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import TracebackType
 from typing import Any
 
 from rmqstore.base.foreign import printable
@@ -65,15 +66,33 @@ def fit(columns: Sequence[Column], widths: Sequence[int], available: int) -> dic
 class TableWriter(Writer):
     """Writer of an aligned table, whose columns and widths fit its first rows."""
 
-    def __init__(self, columns: Sequence[Column], local: bool = False, indent: str = "") -> None:
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        local: bool = False,
+        indent: str = "",
+        typed: Mapping[str, str | None] | None = None,  # values that the user gave, by column
+    ) -> None:
         super().__init__(columns, local)
         self._indent = indent
         self._room = room()
+        self._typed = typed or {}
+        self._is_whole = False  # no rows follow those that are held
         self._paint = _painter() if self._room is not None else _write_line
         self._rows: list[list[str]] = []
         self._headings: list[str] = [one.heading or one.name for one in columns]
         self._natural: list[int] = []  # full widths of all rows so far
         self._least = [one.least for one in columns]
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Show the rest."""
+        self._is_whole = not self._natural
+        super().__exit__(kind, error, trace)
 
     def row(self, values: Mapping[str, Any]) -> None:
         """Take one row; it is shown together with following ones."""
@@ -99,7 +118,7 @@ class TableWriter(Writer):
                     self._least[number] = max(self._least[number], apart)
             if first:
                 self._natural = widths
-                self._choose()
+                self._choose(self._left_out(widths))
             elif self._room is not None:
                 self._natural = list(map(max, self._natural, widths))
                 self._choose()
@@ -109,8 +128,57 @@ class TableWriter(Writer):
             self._rows = []
         super().flush()
 
-    def _choose(self) -> None:
-        """Choose the shown columns and their widths."""
+    def _left_out(self, widths: Sequence[int]) -> set[int]:
+        """Return the columns that are equal in all rows and give way, and name them once."""
+        if self._room is None or not self._rows:
+            return set()
+        equal = {
+            number: cells[0]
+            for number, cells in enumerate(zip(*self._rows, strict=True))
+            if len(set(cells)) == 1
+        }
+        out = {
+            number
+            for number, cell in equal.items()
+            if self._typed.get(self.columns[number].name) == cell
+        }
+        available = self._room - len(self._indent)
+        named = []
+        # What was asked for, and counts, which are findings, stay; of the rest the least important
+        # goes first.
+        free = sorted(set(equal) - out, key=lambda number: (-self.columns[number].rank, -number))
+        if len(self._rows) < 2 or not self._is_whole:
+            free = []
+        for number in free:
+            used = [width for at, width in enumerate(widths) if at not in out]
+            if sum(used) + len(_GAP) * (len(used) - 1) <= available:
+                break
+            if self.columns[number].rank or self.columns[number].kind not in ("count", "bytes"):
+                out.add(number)
+                named += [number] if equal[number] else []
+        if len(out) == len(widths):
+            return set()
+        if named:
+            self._name_once({number: equal[number] for number in named})
+        return out
+
+    def _name_once(self, cells: Mapping[int, str]) -> None:
+        """Write cells that are equal in all rows, as far as they fit; the last ones matter most."""
+        line = ""
+        texts: dict[int, str] = {}
+        for number in reversed(list(cells)):
+            texts[number] = f"{self._headings[number]} {cells[number]}"
+            named = _GAP.join(texts[one] for one in sorted(texts))
+            wider = f"{self._indent}in all rows: {named}"
+            if width_of(wider) > (self._room or 0):
+                del texts[number]
+            else:
+                line = wider
+        if line:
+            self._paint(line, [])
+
+    def _choose(self, out: Collection[int] = ()) -> None:
+        """Choose the shown columns and their widths, without those that were left out."""
         if self._room is None:
             self._shown = dict(enumerate(self._natural))
             return
@@ -119,7 +187,13 @@ class TableWriter(Writer):
         ]
         available = self._room - len(self._indent)
         if not hasattr(self, "_shown"):
-            self._shown = fit(columns, self._natural, available)
+            kept = [number for number in range(len(columns)) if number not in out]
+            fitted = fit(
+                [columns[number] for number in kept],
+                [self._natural[number] for number in kept],
+                available,
+            )
+            self._shown = {kept[number]: width for number, width in fitted.items()}
         else:  # the heading is written: the columns stay the same
             kept = list(self._shown)
             again = fit(

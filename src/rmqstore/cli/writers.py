@@ -14,13 +14,22 @@ from rmqstore.cli.table import TableWriter
 __all__ = ["writer_for"]
 
 
-def writer_for(output: str | None, columns: Sequence[Column], *, local: bool = False) -> Writer:
-    """Return the writer of ``columns`` in the requested form."""
+def writer_for(
+    output: str | None,
+    columns: Sequence[Column],
+    *,
+    local: bool = False,
+    typed: Mapping[str, str | None] | None = None,
+) -> Writer:
+    """Return the writer of ``columns`` in the requested form.
+
+    A table on a terminal leaves out a column that only repeats its value in ``typed``.
+    """
     form = resolve(output)
     if form == "csv":
         return _CsvWriter(columns, local)
     if form == "table":
-        return TableWriter(columns, local)
+        return TableWriter(columns, local, typed=typed)
     return _JsonWriter(columns, local)
 
 
@@ -36,7 +45,7 @@ class _JsonWriter(Writer):
         data = dict(values)
         for one in self._times:
             data[one.name] = one.datum(data.get(one.name), self.local)
-        write_bytes(json_bytes(data, separators=(",", ":")))
+        write_bytes(json_bytes(data))
 
 
 class _CsvWriter(Writer):
