@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from types import TracebackType
+from typing import TypeVar
 
 from rmqstore.cli.output import stdout_is_terminal
 from rmqstore.cli.text import human_bytes, human_count
@@ -14,6 +17,8 @@ __all__ = ["Progress"]
 
 _AFTER_SECONDS = 2.0
 _EVERY_SECONDS = 0.2
+
+_T = TypeVar("_T")
 
 
 class Progress:
@@ -36,6 +41,7 @@ class Progress:
         self.total = total
         self.done = 0
         self._count = count
+        self._began = 0.0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         shown = sys.stderr is not None and sys.stderr.isatty()
@@ -44,9 +50,16 @@ class Progress:
 
     def __enter__(self) -> Progress:
         """Start the display, which waits for two seconds."""
+        self._began = time.monotonic()
         if self._thread is not None:
             self._thread.start()
         return self
+
+    def each(self, items: Iterable[_T]) -> Iterator[_T]:
+        """Iterate over the items, and count them."""
+        for item in items:
+            self.done += 1
+            yield item
 
     def __exit__(
         self,
@@ -75,7 +88,12 @@ class Progress:
             progress.TimeElapsedColumn(),
         ]
         if self.unit:
-            columns += [progress.BarColumn(bar_width=20), progress.TaskProgressColumn()]
+            columns += [
+                progress.TextColumn("{task.fields[rate]}", markup=False),
+                progress.BarColumn(bar_width=16),
+                progress.TaskProgressColumn(),
+                progress.TextColumn("{task.fields[left]}", markup=False),
+            ]
         with progress.Progress(
             *columns,
             console=Console(stderr=True),
@@ -83,7 +101,7 @@ class Progress:
             auto_refresh=False,
             redirect_stdout=False,
         ) as bar:
-            task = bar.add_task(self.text, total=self.total, counted="")
+            task = bar.add_task(self.text, total=self.total, counted="", rate="", left="")
             while True:
                 done = self.done if self._count is None else self._count()
                 bar.update(
@@ -91,6 +109,8 @@ class Progress:
                     completed=done,
                     total=self.total,
                     counted=self._counted(done),
+                    rate=f"{self._amount(round(done / self._elapsed()))}/s",
+                    left=self._left(done),
                     refresh=True,
                 )
                 if self._ended.wait(_EVERY_SECONDS):
@@ -100,4 +120,18 @@ class Progress:
         """Return the count with its unit."""
         if not self.unit:
             return ""
-        return human_bytes(done) if self.unit == "bytes" else f"{human_count(done)} {self.unit}"
+        amount = self._amount(done)
+        return amount if self.unit == "bytes" else f"{amount} {self.unit}"
+
+    def _amount(self, count: int) -> str:
+        return human_bytes(count) if self.unit == "bytes" else human_count(count)
+
+    def _elapsed(self) -> float:
+        return max(1e-3, time.monotonic() - self._began)
+
+    def _left(self, done: int) -> str:
+        """Return the remaining time at the rate so far, where it can be told."""
+        if not self.total or not 0 < done < self.total:
+            return ""
+        seconds = self._elapsed() * (self.total - done) / done
+        return f"{timedelta(seconds=round(min(seconds, 1e9)))} left"
