@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore.base.layout import INT64_MAX
 from rmqstore.cli.common import (
     group_option,
     open_store,
@@ -19,9 +22,12 @@ from rmqstore.cli.common import (
     zone_option,
 )
 from rmqstore.cli.failures import UNREADABLE, CliError, say
+from rmqstore.cli.inspect import say_hidden
 from rmqstore.cli.output import Column
 from rmqstore.cli.progress import Progress
+from rmqstore.cli.shown import Shown, form_option
 from rmqstore.cli.writers import writer_for
+from rmqstore.consume.groups import is_system_group
 from rmqstore.files.paths import CONFIG, CONSUMER_OFFSET_JSON, dead_letter_topic
 
 if TYPE_CHECKING:
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["dlq", "groups", "lag"]
 
+_RESERVED_HOURS = 72  # a broker's fileReservedTime, unless its broker.conf has another
+
 
 def _known(kind: str, name: str | None, names: Collection[str]) -> None:
     """Raise, with the nearest names, unless a name is known."""
@@ -37,38 +45,112 @@ def _known(kind: str, name: str | None, names: Collection[str]) -> None:
         raise unknown_name(kind, name, names)
 
 
-@store_command()
-@group_option("Only this group.")
-@output_option
-def groups(*, store: str, config: str | None, group: str | None, output: str | None) -> None:
-    """List consumer groups and their topics."""
-    columns = (
-        Column("group", "name", width=80, least=24),
-        Column("topics", least=24),
-        Column("retry_max", "count", heading="retries", rank=1),
-        Column("consume_enable", heading="consumes", rank=2),
-        Column("consume_broadcast_enable", heading="broadcasts", rank=3),
+@store_command(
+    examples=(
+        "groups STORE",
+        "groups STORE --lag -c broker.conf",
     )
+)
+@group_option("Only this group.")
+@click.option(
+    "--lag",
+    "lagging",
+    is_flag=True,
+    help="Also what each has not consumed, and when retention may delete the first of it: "
+    f"fileReservedTime of --config, or {_RESERVED_HOURS} h, after the end of its log file.",
+)
+@click.option("-a", "--all", "every", is_flag=True, help="Groups of the system as well.")
+@zone_option
+@output_option
+def groups(
+    *,
+    store: str,
+    config: str | None,
+    group: str | None,
+    lagging: bool,
+    every: bool,
+    output: str | None,
+    local: bool,
+) -> None:
+    """List consumer groups and their topics.
+
+    Those that every broker has for itself, CID_RMQ_SYS_TRANS and the like, are hidden.
+    """
+    entry = (
+        Column("retry_max", "count", heading="retries", rank=5),
+        Column("consume_enable", heading="consumes", rank=6),
+        Column("consume_broadcast_enable", heading="broadcasts", rank=7),
+    )
+    columns: tuple[Column, ...] = (
+        Column("group", "name", width=80, least=24),
+        Column("topics", least=24, rank=4 if lagging else 0),
+        *entry,
+    )
+    if lagging:
+        columns += (
+            Column("messages", "count"),
+            Column("bytes", "bytes", rank=2),
+            Column("behind", "number", heading="behind, s", rank=3),
+            Column("expires", "time", rank=1),
+        )
     with (
         open_store(store, "r", config) as opened,
-        writer_for(output, columns) as writer,
+        writer_for(output, columns, local=local, typed={"group": group}) as writer,
     ):
-        every = opened.groups
-        _known("group", group, every)
-        for one in every.values():
-            if group in (None, one.name):
-                writer.row(
-                    {
-                        "group": one.name,
-                        "topics": list(one.topics),
-                        "retry_max": one.retry_max,
-                        "consume_enable": one.consume_enable,
-                        "consume_broadcast_enable": one.consume_broadcast_enable,
-                    }
-                )
+        found = opened.groups
+        _known("group", group, found)
+        chosen = [
+            name
+            for name in found
+            if name == group or (group is None and (every or not is_system_group(name)))
+        ]
+        late = _late_groups(opened, group) if lagging else {}
+        for name in chosen:
+            one = found[name]
+            writer.row(
+                {
+                    "group": name,
+                    "topics": list(one.topics),
+                    "retry_max": one.retry_max,
+                    "consume_enable": one.consume_enable,
+                    "consume_broadcast_enable": one.consume_broadcast_enable,
+                    **(late.get(name, _NOT_LATE) if lagging else {}),
+                }
+            )
+    if group is None:
+        say_hidden(output, len(found) - len(chosen), "group")
 
 
-@store_command()
+_NOT_LATE: dict[str, Any] = {"messages": 0, "bytes": 0, "behind": 0.0, "expires": None}
+
+
+def _late_groups(opened: MessageStore, group: str | None) -> dict[str, dict[str, Any]]:
+    """Return the lag of each group, over all of its queues."""
+    from rmqstore.consume.lag import Expiry
+
+    reserved = opened.config.file_reserved_time
+    expiry = Expiry(opened.core, _RESERVED_HOURS if reserved is None else reserved)
+    behind: dict[str, list[Lag]] = {}
+    for one in opened.lag(group):
+        behind.setdefault(one.group, []).append(one)
+    late = {}
+    for name, queues in behind.items():
+        ends = [end for end in map(expiry.of, queues) if end is not None]
+        late[name] = {
+            "messages": sum(one.messages for one in queues),
+            "bytes": sum(one.bytes for one in queues),
+            "behind": max((one.behind for one in queues), default=timedelta(0)).total_seconds(),
+            "expires": min(ends, default=None),
+        }
+    return late
+
+
+@store_command(
+    examples=(
+        "lag STORE -g billing",
+        "lag STORE -t orders -o csv",
+    )
+)
 @group_option("Only this group.")
 @topic_option("Only this topic.")
 @click.option(
@@ -102,7 +184,7 @@ def lag(
     )
     with (
         open_store(store, "r", config) as opened,
-        writer_for(output, columns) as writer,
+        writer_for(output, columns, typed={"group": group, "topic": topic}) as writer,
         Progress("reading", "queues", among_rows=True) as progress,
     ):
         if checkpoint is not None:
@@ -147,12 +229,26 @@ def _of_stream(opened: MessageStore, checkpoint: str, topic: str | None) -> list
     return lag_of(opened.core, offsets, None, topic)
 
 
-@store_command()
+@store_command(
+    examples=(
+        "dlq STORE -g billing",
+        "dlq STORE -n 10 -f '%T %k %s\\n'",
+    )
+)
 @group_option("Only this group.")
+@click.option("-n", "--number", type=click.IntRange(0, INT64_MAX), help="So many at most.")
+@form_option
 @zone_option
 @output_option
 def dlq(
-    *, store: str, config: str | None, group: str | None, output: str | None, local: bool
+    *,
+    store: str,
+    config: str | None,
+    group: str | None,
+    number: int | None,
+    form: str | None,
+    output: str | None,
+    local: bool,
 ) -> None:
     """List dead letters: messages that a group has tried too often, oldest first.
 
@@ -166,13 +262,12 @@ def dlq(
         Column("keys", rank=1, least=12),
         Column("reconsume_times", "count", heading="tries", rank=2),
         Column("store_timestamp", "time", heading="given up"),
-        Column("msg_id", rank=6),
+        Column("msg_id", heading="message id", rank=6),
         Column("origin_msg_id", heading="was", rank=7),
     )
     prefix = dead_letter_topic("")
     with (
         open_store(store, "r", config) as opened,
-        writer_for(output, columns, local=local) as writer,
         Progress("reading", "messages", among_rows=True) as progress,
     ):
         given_up = {
@@ -181,11 +276,21 @@ def dlq(
             if name.startswith(prefix)
         }
         _known("group", group, given_up.keys() | opened.groups.keys())
-        for name, topic in given_up.items():
-            if group not in (None, name):
-                continue
-            for message in topic.messages():
-                progress.done += 1
+        letters = (
+            (name, message)
+            for name, topic in given_up.items()
+            if group in (None, name)
+            for message in topic.messages()
+        )
+        chosen = progress.each(islice(letters, number))
+        if form is not None:
+            show = Shown(output, form, "auto", local)
+            with show.writer:
+                show.all(message for _, message in chosen)
+            show.bodies.check()
+            return
+        with writer_for(output, columns, local=local, typed={"group": group}) as writer:
+            for name, message in chosen:
                 properties = message.properties
                 writer.row(
                     {

@@ -18,7 +18,7 @@ from rmqstore.cli.common import (
     zone_option,
 )
 from rmqstore.cli.damage import compare_counts, known_damage, waiting_messages, zeroed_units
-from rmqstore.cli.failures import UNREADABLE, CliError, in_options
+from rmqstore.cli.failures import UNREADABLE, CliError, in_options, say
 from rmqstore.cli.output import Column, json_bytes, resolve, write_bytes
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.state import State, state_of
@@ -30,12 +30,14 @@ from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreError
 from rmqstore.files.links import files_below
 from rmqstore.files.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
+from rmqstore.services.stored import is_system_topic
+from rmqstore.toolbox.disk_use import queue_bytes
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
     from rmqstore.topic import Queue
 
-__all__ = ["disk_use", "info", "queues", "topics"]
+__all__ = ["disk_use", "info", "queues", "say_hidden", "topics"]
 
 _BLOCK = 512  # unit of st_blocks, in bytes
 _COUNTED_BYTES = 8 << 30  # largest log that is read to count its messages
@@ -43,7 +45,12 @@ _WAITING = (("delayed", "delayed"), ("in_doubt", "in doubt"))
 _PERMISSIONS = ((4, "R"), (2, "W"), (1, "X"))
 
 
-@store_command()
+@store_command(
+    examples=(
+        "info STORE",
+        "info STORE -c broker.conf -o jsonl",
+    )
+)
 @click.option(
     "--count",
     is_flag=True,
@@ -248,6 +255,20 @@ def _edge_time(queue: Queue, which: int) -> int | None:
     return message.store_timestamp
 
 
+def _bytes_of(opened: MessageStore, queues: Iterable[Queue]) -> int | None:
+    """Return the bytes of some queues' records; None for light queues, or unreadable units."""
+    total = 0
+    for queue in queues:
+        try:
+            size = queue_bytes(opened.core, queue.topic, queue.queue_id)
+        except StoreError:  # reading the queue reports that
+            return None
+        if size is None:
+            return None
+        total += size
+    return total
+
+
 def _permissions(perm: int | None) -> str | None:
     """Return ``RW`` and the like."""
     if perm is None:
@@ -255,19 +276,29 @@ def _permissions(perm: int | None) -> str | None:
     return "".join(letter for bit, letter in _PERMISSIONS if perm & bit) or "-"
 
 
-@store_command()
+@store_command(
+    examples=(
+        "topics STORE",
+        "topics STORE --all -o csv",
+    )
+)
+@click.option("-a", "--all", "every", is_flag=True, help="Topics of the system as well.")
 @zone_option
 @output_option
-def topics(*, store: str, config: str | None, output: str | None, local: bool) -> None:
-    """List topics with their queues, messages and times."""
+def topics(*, store: str, config: str | None, every: bool, output: str | None, local: bool) -> None:
+    """List topics with their queues, messages, bytes in the log, and times.
+
+    Those that every broker has for itself, such as SCHEDULE_TOPIC_XXXX, are hidden.
+    """
     columns = (
         Column("topic", "name", width=80, least=32),
-        Column("perm", rank=4),
-        Column("read_queue_nums", "number", heading="read", rank=5),
-        Column("write_queue_nums", "number", heading="write", rank=6),
-        Column("queues", "count", rank=1),
+        Column("perm", rank=5),
+        Column("read_queue_nums", "number", heading="read", rank=6),
+        Column("write_queue_nums", "number", heading="write", rank=7),
+        Column("queues", "count", rank=3),
         Column("messages", "count"),
-        Column("first_store_timestamp", "time", heading="first stored", rank=3),
+        Column("bytes", "bytes", rank=1),
+        Column("first_store_timestamp", "time", heading="first stored", rank=4),
         Column("last_store_timestamp", "time", heading="last stored", rank=2),
     )
     with (
@@ -275,9 +306,11 @@ def topics(*, store: str, config: str | None, output: str | None, local: bool) -
         writer_for(output, columns, local=local) as writer,
         Progress("reading", "topics", among_rows=True) as progress,
     ):
-        every = opened.topics
-        progress.total = len(every)
-        for name, topic in every.items():
+        found = opened.topics
+        chosen = [name for name in found if every or not is_system_topic(name)]
+        progress.total = len(chosen)
+        for name in chosen:
+            topic = found[name]
             progress.done += 1
             present = [queue for queue in topic.values() if queue.max_offset > 0]
             first, last = _time_range(present)
@@ -289,13 +322,27 @@ def topics(*, store: str, config: str | None, output: str | None, local: bool) -
                     "write_queue_nums": topic.write_queue_nums,
                     "queues": len(present),
                     "messages": sum(map(len, present)),
+                    "bytes": _bytes_of(opened, present),
                     "first_store_timestamp": first,
                     "last_store_timestamp": last,
                 }
             )
+    say_hidden(output, len(found) - len(chosen), "topic")
 
 
-@store_command()
+def say_hidden(output: str | None, count: int, noun: str) -> None:
+    """Tell a reader of a table how many names of the system it lacks."""
+    if count and resolve(output) == "table":
+        verb = "is" if count == 1 else "are"
+        say(f"{plural(count, noun)} of the system {verb} hidden; --all shows them")
+
+
+@store_command(
+    examples=(
+        "queues STORE -t orders",
+        "queues STORE --all -o csv",
+    )
+)
 @topic_option("Only this topic.")
 @click.option("-a", "--all", "every", is_flag=True, help="Queues without messages as well.")
 @zone_option
@@ -309,19 +356,20 @@ def queues(
     output: str | None,
     local: bool,
 ) -> None:
-    """List queues with their offsets and times."""
+    """List queues with their offsets, bytes in the log, and times."""
     columns = (
         Column("topic", "name", width=80, least=28),
         Column("queue_id", "number", heading="queue"),
-        Column("min_offset", "count", heading="min", rank=2),
+        Column("min_offset", "count", heading="min", rank=3),
         Column("max_offset", "count", heading="max", rank=1),
-        Column("messages", "count", rank=4),
-        Column("first_store_timestamp", "time", heading="first stored", rank=5),
-        Column("last_store_timestamp", "time", heading="last stored", rank=3),
+        Column("messages", "count", rank=5),
+        Column("bytes", "bytes", rank=2),
+        Column("first_store_timestamp", "time", heading="first stored", rank=6),
+        Column("last_store_timestamp", "time", heading="last stored", rank=4),
     )
     with (
         open_store(store, "r", config) as opened,
-        writer_for(output, columns, local=local) as writer,
+        writer_for(output, columns, local=local, typed={"topic": topic}) as writer,
         Progress("reading", "topics", among_rows=True) as progress,
     ):
         chosen = opened.topics if topic is None else {topic: known_topic(opened, topic)}
@@ -338,6 +386,7 @@ def queues(
                         "min_offset": queue.min_offset,
                         "max_offset": queue.max_offset,
                         "messages": len(queue),
+                        "bytes": _bytes_of(opened, [queue]),
                         "first_store_timestamp": _edge_time(queue, 0),
                         "last_store_timestamp": _edge_time(queue, -1),
                     }

@@ -16,7 +16,12 @@ from rmqstore.services.stored import real_message, real_place
 __all__ = ["delays", "txn"]
 
 
-@store_command()
+@store_command(
+    examples=(
+        "delays STORE",
+        "delays STORE --local -o csv",
+    )
+)
 @zone_option
 @output_option
 def delays(*, store: str, config: str | None, output: str | None, local: bool) -> None:
@@ -58,13 +63,19 @@ def delays(*, store: str, config: str | None, output: str | None, local: bool) -
     _check_damaged(damaged)
 
 
-@store_command()
+@store_command(
+    examples=(
+        "txn STORE",
+        "txn STORE --in-doubt -o jsonl",
+    )
+)
 @click.option("--in-doubt", is_flag=True, help="Only those without an end.")
 @zone_option
 @output_option
 def txn(*, store: str, config: str | None, in_doubt: bool, output: str | None, local: bool) -> None:
     """List half messages: what became of each, or with --in-doubt those without an end.
 
+    Each is listed once, by its newest copy if a check has put it back.
     Topic and queue are those that a message is meant for.
     """
     columns = (
@@ -81,7 +92,9 @@ def txn(*, store: str, config: str | None, in_doubt: bool, output: str | None, l
         Column("physical_offset", "number", heading="offset", rank=7),
     )
     with open_store(store, "r", config) as opened:
-        listed = list(opened.transactions.halves(in_doubt=in_doubt))
+        # A half message that was put back for a check has a newer copy, which is listed.
+        halves = opened.transactions.halves(in_doubt=in_doubt)
+        listed = [one for one in halves if one[1] != "put back"]
         damaged = [str(half) for half, _ in listed if isinstance(half, Exception)]
         with writer_for(output, _with_error(columns, damaged), local=local) as writer:
             for half, state in listed:

@@ -29,7 +29,19 @@ if TYPE_CHECKING:
     from rmqstore.consume.lag import Lag
     from rmqstore.directory.registry import TopicRegistry
 
-__all__ = ["Group", "GroupRegistry", "Groups", "group_name"]
+__all__ = ["SYSTEM_GROUPS", "Group", "GroupRegistry", "Groups", "group_name", "is_system_group"]
+
+# Built-in groups of any broker.
+SYSTEM_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+)
+_SYSTEM_PREFIX = "CID_RMQ_SYS_"
 
 _RETRIES_MOST = INT32_MAX
 _GROUP_HEADS = ("group", "topics", "retries", "may consume")
@@ -54,6 +66,14 @@ def group_name(name: object, argument: str = "group") -> str:
     if not paths.is_group_name(name):
         raise wrong_value(argument, "1 to 120 of [%|a-zA-Z0-9_-]", name)
     return name
+
+
+def is_system_group(name: str) -> bool:
+    """Whether a group is a broker's own.
+
+    Source: ``common/MixAll.java isSysConsumerGroup``.
+    """
+    return name in SYSTEM_GROUPS or name.startswith(_SYSTEM_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

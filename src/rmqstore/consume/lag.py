@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from rmqstore.base import arrays
 from rmqstore.base.layout import UNIT, UNIT_BLANK_SIZE
 from rmqstore.base.warn import log_warning
-from rmqstore.errors import StoreCorruptError
+from rmqstore.errors import StoreCorruptError, StoreError
 from rmqstore.files import paths
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rmqstore.directory.registry import TopicRegistry
 
 __all__ = [
+    "Expiry",
     "Lag",
     "QueueBounds",
     "bounds_by_topic",
@@ -73,6 +74,44 @@ class Lag:
     messages: int
     bytes: int
     behind: timedelta
+
+
+class Expiry:
+    """Times from which on retention may delete messages, which it does by whole log files."""
+
+    def __init__(self, core: Core, hours: int) -> None:
+        self._core = core
+        self._millis = hours * 3_600_000
+        self._first, self._stop, self._size = core.removable_files()
+        self._ends: dict[int, int] = {}  # by the first byte of a file
+
+    def of(self, lag: Lag) -> int | None:
+        """Return that time for the first message of a lag, in ms.
+
+        None without a lag, and while the message is in the log's last file, which stays.
+        """
+        start = max(lag.committed, lag.min_offset)
+        stop = min(lag.max_offset, start + _FEW)
+        try:
+            units = self._core.units(lag.topic, lag.queue_id, start, stop) if start < stop else b""
+        except (StoreCorruptError, FileNotFoundError):
+            return None
+        for offset, size, _ in UNIT.iter_unpack(memoryview(units)):
+            if 0 < size < UNIT_BLANK_SIZE:
+                file = offset - (offset - self._first) % self._size
+                if not self._first <= file < self._stop:
+                    return None
+                if file not in self._ends:
+                    self._ends[file] = self._end_of(file)
+                return self._ends[file] + self._millis
+        return None
+
+    def _end_of(self, file: int) -> int:
+        """Return the time of a log file's end: that of the record behind it."""
+        try:
+            return self._core.at(file + self._size).store_timestamp
+        except (StoreError, OSError):  # damaged
+            return self._core.log_changed_at(file)
 
 
 def with_uncommitted(

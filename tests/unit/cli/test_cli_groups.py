@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore.base.times import format_millis
 from rmqstore.spark.stream.offsets import record_at
 from support.command_line import Run
 
 pytestmark = pytest.mark.pure
+
+HOUR = 3_600_000
 
 
 @pytest.fixture
@@ -52,6 +55,69 @@ def test_groups(run: Run, root: Path) -> None:
     }
     assert billing["retry_max"] == 16
     assert rows(run, "groups", root, "-g", "billing") == [billing]
+
+
+def test_groups_of_the_system_are_hidden(run: Run, root: Path) -> None:
+    for name in ("CID_RMQ_SYS_TRANS", "TOOLS_CONSUMER", "CID_ONSAPI_PULL", "CID_RMQ"):
+        with rmqstore.open(root, "r+") as store:
+            store.create_group(name)
+    seen = [row["group"] for row in rows(run, "groups", root)]
+    assert seen == ["CID_RMQ", "audit", "billing"]
+    assert run("groups", root).stderr == ""
+    assert len(rows(run, "groups", root, "--all")) == 6
+    assert [row["group"] for row in rows(run, "groups", root, "-g", "TOOLS_CONSUMER")] == [
+        "TOOLS_CONSUMER"
+    ]
+    table = run("groups", root, "-o", "table")
+    assert table.stderr == "rmqstore: 3 groups of the system are hidden; --all shows them\n"
+    assert run("groups", root, "-o", "table", "--all").stderr == ""
+
+
+def test_groups_with_their_lag(run: Run, tmp_path: Path) -> None:
+    size = 1 << 20
+    config = rmqstore.StoreConfig.small(mapped_file_size_commit_log=size)
+    root = tmp_path / "s"
+    with rmqstore.open(root, "a", config=config) as store:
+        store.create_group("idle")
+        for number in range(25):
+            store.put("orders", b"%d" % number * 50_000, queue_id=0)
+            time.sleep(0.002)  # another store time
+        for group, count in (("first", 1), ("late", 24), ("done", 25)):
+            with store.consumer("orders", group=group) as orders:
+                messages = iter(orders)
+                for _ in range(count):
+                    next(messages)
+                orders.commit()
+        every = list(store.scan())
+    assert every[-1].physical_offset > size
+    behind = next(one for one in every if one.physical_offset >= size)
+    found = {str(row["group"]): row for row in rows(run, "groups", root, "--lag")}
+    counts = [found[group]["messages"] for group in ("idle", "first", "late", "done")]
+    assert counts == [0, 24, 1, 0]
+    assert found["first"]["bytes"] == sum(one.store_size for one in every[1:])
+    assert found["first"]["behind"] == pytest.approx(
+        (every[-1].store_timestamp - every[1].store_timestamp) / 1000
+    )
+    # The first file goes 72 hours after its end; the last one stays.
+    assert found["first"]["expires"] == format_millis(behind.store_timestamp + 72 * HOUR)
+    assert [found[group]["expires"] for group in ("idle", "late", "done")] == [None] * 3
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"mappedFileSizeCommitLog={size}\nfileReservedTime=1\n")
+    (first,) = rows(run, "groups", root, "-g", "first", "--lag", "-c", conf)
+    assert first["expires"] == format_millis(behind.store_timestamp + HOUR)
+    # Retention itself goes by the same time.
+    with rmqstore.open(root) as store:
+        before = behind.store_timestamp
+        assert store.delete_expired(before=before, dry_run=True).files == 1
+        assert store.delete_expired(before=before - 100, dry_run=True).files == 0
+
+
+def test_dead_letters_by_a_format_and_a_number(run: Run, root: Path) -> None:
+    assert run("dlq", root, "-f", "%k\\n").stdout == "k0\nk2\nk4\n"
+    assert run("dlq", root, "-n", "2", "-f", "%k %s,").stdout == "k0 0,k2 2,"
+    assert len(rows(run, "dlq", root, "-n", "1")) == 1
+    assert rows(run, "dlq", root, "-n", "0") == []
+    assert run("dlq", root, "-f", "%Z").exit_code == 2
 
 
 def test_lag(run: Run, root: Path) -> None:

@@ -44,6 +44,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+class Screen(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
 VERBS: dict[str, list[str]] = {
     "info": [],
     "topics": [],
@@ -82,18 +87,72 @@ def headings(line: str) -> list[str]:
         ("find", 200, ["stored", "topic", "queue", "offset", "tags", "keys", "id", "body"]),
         ("cat", 200, ["stored", "topic", "queue", "offset", "tags", "keys", "body"]),
         ("topics", 40, ["topic", "messages"]),
-        ("topics", 80, ["topic", "queues", "messages", "last stored"]),
+        ("topics", 80, ["topic", "messages", "bytes", "last stored"]),
         ("queues", 40, ["topic", "queue", "max"]),
-        ("queues", 80, ["topic", "queue", "min", "max", "last stored"]),
+        ("queues", 80, ["topic", "queue", "max", "bytes", "last stored"]),
         (
             "queues",
             200,
-            ["topic", "queue", "min", "max", "messages", "first stored", "last stored"],
+            ["topic", "queue", "min", "max", "messages", "bytes", "first stored", "last stored"],
         ),
     ],
 )
 def test_what_gives_way(root: Path, verb: str, columns: int, expected: list[str]) -> None:
-    assert headings(on_terminal(columns, verb, root, *VERBS[verb]).lines[0]) == expected
+    lines = on_terminal(columns, verb, root, *VERBS[verb]).lines
+    assert headings(lines[lines[0].startswith("in all rows: ")]) == expected
+
+
+def test_what_is_equal_in_all_rows_gives_way_first(root: Path) -> None:
+    assert on_terminal(80, "queues", root).lines[0] == "in all rows: min 0"
+    assert on_terminal(200, "queues", root).lines[0].startswith("topic")
+    assert on_terminal(80, "topics", root).lines[0] == "in all rows: perm RW"
+    # Of more rows than are held back none is known to be the last.
+    assert headings(on_terminal(40, "cat", root).lines[0])[0] == "topic"
+
+
+def table(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[dict[str, object]]) -> list[str]:
+    screen = Screen(io.BytesIO(), encoding="utf-8", write_through=True)
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "dumb")  # no styles
+    columns = [
+        Column("name", "name", least=4),
+        Column("kind", rank=1),
+        Column("place", rank=2),
+        Column("bytes", "count"),
+        Column("body", least=8),
+    ]
+    with TableWriter(columns, typed={"name": "orders"}) as writer:
+        for row in rows:
+            writer.row(row)
+    return screen.buffer.getvalue().decode().splitlines()  # type: ignore[attr-defined]
+
+
+def test_equal_columns_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"name": "audit", "kind": "half", "place": "far away", "bytes": 7}
+    rows = [row | {"body": "b" * 30}, row | {"body": "c" * 30}]
+    assert headings(table(monkeypatch, 80, rows)[0]) == ["name", "kind", "place", "bytes", "body"]
+    # As many as needed go, the least important first; a count stays.
+    lines = table(monkeypatch, 50, rows)
+    assert lines[0] == "in all rows: place far away"
+    assert headings(lines[1]) == ["name", "kind", "bytes", "body"]
+    lines = table(monkeypatch, 40, rows)
+    assert lines[0] == "in all rows: name audit  kind half"  # "place far away" has no room
+    assert headings(lines[1]) == ["bytes", "body"]
+    assert lines[2].split() == ["7", "b" * 30]
+    lines = table(monkeypatch, 38, [one | {"kind": ""} for one in rows])
+    assert lines[0] == "in all rows: name audit"
+    # One row says nothing about others.
+    assert headings(table(monkeypatch, 40, rows[:1])[0])[0] == "name"
+
+
+def test_what_the_user_typed_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"name": "orders", "kind": "half", "place": "far away", "bytes": 7}
+    lines = table(monkeypatch, 200, [row | {"body": "b"}, row | {"kind": "op", "body": "c"}])
+    assert headings(lines[0]) == ["kind", "place", "bytes", "body"]
+    assert headings(table(monkeypatch, 200, [row])[0]) == ["kind", "place", "bytes", "body"]
+    other = table(monkeypatch, 200, [row, row | {"name": "other"}])
+    assert headings(other[0])[0] == "name"
 
 
 def test_what_goes_to_a_file_has_every_column(root: Path) -> None:
@@ -122,10 +181,6 @@ def test_demo_fits(tmp_path: Path) -> None:
 
 
 def test_rows_that_come_later_fit_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Screen(io.TextIOWrapper):
-        def isatty(self) -> bool:
-            return True
-
     screen = Screen(io.BytesIO(), encoding="utf-8", write_through=True)
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.setenv("COLUMNS", "40")
@@ -185,11 +240,12 @@ def test_topics_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
                 next(iter(messages))
                 messages.commit()
     shown = on_terminal(80, "lag", tmp_path / "s").lines
-    assert headings(shown[0]) == ["group", "topic", "queue", "committed", "messages", "behind, s"]
-    narrow = on_terminal(60, "lag", tmp_path / "s").lines
-    assert headings(narrow[0]) == ["group", "topic", "queue", "messages"]
-    assert len({line.split()[1] for line in narrow}) == 3
-    first, second = (line.split()[1] for line in shown[1:])
+    assert shown[0] == "in all rows: committed 1  min 0  max 1  bytes 0 B  behind, s 0.0"
+    assert headings(shown[1]) == ["group", "topic", "queue", "messages"]
+    assert [line.split()[1] for line in shown[2:]] == topics
+    narrow = on_terminal(34, "lag", tmp_path / "s").lines
+    assert headings(narrow[1]) == ["topic", "messages"]
+    first, second = (line.split()[0] for line in narrow[2:])
     assert first != second
     assert topics[0].startswith(first.removesuffix("..."))
     assert topics[1].startswith(second.removesuffix("..."))

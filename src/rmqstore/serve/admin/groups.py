@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.groups import GroupConfig
+from rmqstore.consume.groups import SYSTEM_GROUPS
 from rmqstore.files import paths
 from rmqstore.serve.admin.topics import check_queues
 from rmqstore.serve.wire.codes import RequestCode, ResponseCode
@@ -33,18 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["BUILT_IN_GROUPS", "GroupAdmin", "all_groups"]
 
 # Built-in groups; written to the file only once changed.
-BUILT_IN_GROUPS = {
-    name: GroupConfig(name)
-    for name in (
-        "TOOLS_CONSUMER",
-        "FILTERSRV_CONSUMER",
-        "SELF_TEST_C_GROUP",
-        "CID_ONS-HTTP-PROXY",
-        "CID_ONSAPI_PULL",
-        "CID_ONSAPI_PERMISSION",
-        "CID_ONSAPI_OWNER",
-    )
-}
+BUILT_IN_GROUPS = {name: GroupConfig(name) for name in SYSTEM_GROUPS}
 _MOST_BODY = 64 << 10
 _MOST_VALUES = 1000  # in the body; an entry of 5.x has some twenty
 _MAX_GROUPS = 100_000
