@@ -35,6 +35,7 @@ def check_contents(folder: Path) -> None:
     python = {name.removeprefix("src/") for name in sources if name.endswith((".py", ".pyi"))}
     missing = (python | {"rmqstore/py.typed"}) - in_wheel
     assert not missing, f"not in {wheel.name}: {sorted(missing)}"
+    assert any(name.endswith("/data/share/man/man1/rmqstore.1") for name in in_wheel)
     extra = {name for name in in_wheel if name.endswith((".c", ".pyx", ".pxi", ".pxd"))}
     assert not extra, f"in {wheel.name}: {sorted(extra)}"
 

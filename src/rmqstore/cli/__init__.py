@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from rmqstore import __version__
 from rmqstore.cli import failures
@@ -24,8 +25,8 @@ __all__ = ["main"]
 # verb: module under rmqstore.cli, one line of help
 _VERBS = {
     "info": ("inspect", "Summary of a store: state, offsets, times, sizes."),
-    "topics": ("inspect", "Topics with their queues, messages and times."),
-    "queues": ("inspect", "Queues with their offsets and times."),
+    "topics": ("inspect", "Topics with their messages, bytes and times."),
+    "queues": ("inspect", "Queues with their offsets, bytes and times."),
     "du": ("sizes", "Bytes and messages by topic, queue, day, hour, tag or group."),
     "stats": ("sizes", "Rate, sizes, tags and keys of a topic."),
     "cat": ("messages", "Show messages, oldest first."),
@@ -33,7 +34,7 @@ _VERBS = {
     "find": ("messages", "Find messages by key, newest first."),
     "grep": ("search", "Messages by the text of their bodies and properties."),
     "trace": ("journey", "History of a message: half, delayed, retried, dead, passed."),
-    "groups": ("groups", "Consumer groups and their topics."),
+    "groups": ("groups", "Consumer groups, their topics, and with --lag their lag."),
     "lag": ("groups", "Lag of groups: messages, bytes and time."),
     "unconsumed": ("search", "Messages that a group has not consumed."),
     "offsets": ("offsets", "Offsets of a group: get, set, by-time, clone."),
@@ -47,7 +48,27 @@ _VERBS = {
     "serve": ("serve", "Name server and broker for RocketMQ clients, on a store."),
     "demo": ("demo", "Make a store of order events, then read and find them."),
     "completion": ("completion", "Completion script for bash, zsh or fish."),
+    "help": ("manual", "A verb, or what verbs share: times, formats, places."),
 }
+# By job; a verb that is in none comes last.
+_SECTIONS = {
+    "look": "info topics queues du stats groups lag delays txn dlq metrics report",
+    "find": "cat get find grep trace unconsumed",
+    "mend": "verify plan repair rebuild restore clean offsets config",
+    "move": "put import export extract diff backup snapshot",
+    "serve": "serve",
+    "more": "demo completion help",
+}
+
+
+def _sections() -> dict[str, list[str]]:
+    """Return the verbs that there are, by section."""
+    found = {
+        name: [one for one in verbs.split() if one in _VERBS] for name, verbs in _SECTIONS.items()
+    }
+    listed = {verb for verbs in found.values() for verb in verbs}
+    found["more"] += [verb for verb in _VERBS if verb not in listed]
+    return found
 
 
 class _LazyGroup(click.Group):
@@ -57,7 +78,18 @@ class _LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of the help."""
-        return list(_VERBS)
+        return [verb for verbs in _sections().values() for verb in verbs]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the verbs that begin so, by section, without importing any, or options."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            CompletionItem(verb, help=f"{section}: {_VERBS[verb][1]}")
+            for section, verbs in _sections().items()
+            for verb in verbs
+            if verb.startswith(incomplete)
+        ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of a verb and return its command."""
@@ -79,9 +111,12 @@ class _LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of verbs without importing any."""
-        with formatter.section("Verbs"):
-            formatter.write_dl([(verb, text) for verb, (_, text) in _VERBS.items()])
+        """Write the list of verbs by section, without importing any."""
+        width = max(map(len, _VERBS))
+        for section, verbs in _sections().items():
+            formatter.write(f"\nVerbs: {section}\n")
+            with formatter.indentation():
+                formatter.write_dl([(f"{verb:<{width}}", _VERBS[verb][1]) for verb in verbs])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb; end silently when the reader of a pipe closes it."""

@@ -31,7 +31,12 @@ _COLUMNS = (
 )
 
 
-@store_command()
+@store_command(
+    examples=(
+        "clean STORE --before -7d",
+        "clean STORE -c broker.conf --apply",
+    )
+)
 @click.option(
     "--before",
     metavar="TIME",

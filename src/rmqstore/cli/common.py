@@ -14,7 +14,14 @@ import click
 from rmqstore.base.arguments import did_you_mean
 from rmqstore.base.times import parse_time
 from rmqstore.base.warn import log_nothing
-from rmqstore.cli.completion import complete_directory, complete_file
+from rmqstore.cli.completion import (
+    Completer,
+    complete_directory,
+    complete_file,
+    complete_group,
+    complete_topic,
+    complete_words,
+)
 from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
 from rmqstore.cli.progress import Progress
 from rmqstore.files.paths import (
@@ -75,14 +82,20 @@ def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> in
 
 
 def store_command(
-    *places: str, store_name: str = "STORE", examples: Sequence[str] = ()
+    *places: str,
+    store_name: str = "STORE",
+    instead: str | None = None,
+    examples: Sequence[str] = (),
 ) -> Callable[[Function], click.Command]:
     """Make a verb of a function that takes ``store``, ``config`` and ``places``.
 
     ``places`` are the arguments behind STORE, passed on by their names in lower case. Even if
-    ``RMQSTORE_PATH`` names the store, one argument more than ``places`` is STORE. The help ends
-    with ``examples``, each without the program's name.
+    ``RMQSTORE_PATH`` names the store, one argument more than ``places`` is STORE. ``instead`` is
+    the option that may replace the only place. The help ends with ``examples``, each without the
+    program's name.
     """
+    every_place = places
+    usage = [f"[{place}]" if instead else place for place in places]
     lines = "".join(f"  rmqstore {one}\n" for one in examples)
 
     def decorate(function: Function) -> click.Command:
@@ -90,6 +103,9 @@ def store_command(
         def run(words: tuple[str, ...], store: str | None, **options: Any) -> None:
             path = store or os.environ.get(STORE_VARIABLE) or None
             given = list(words)
+            is_option = instead is not None and options.get(instead) is not None
+            places = () if is_option else every_place
+            hint = f"; {every_place[0]} may also be given as --{instead}" if instead else ""
             if store is None and len(given) == len(places) + 1:
                 path = given.pop(0)
             if len(given) > len(places):
@@ -100,21 +116,21 @@ def store_command(
                 wanted = " and ".join([store_name, *places])
                 raise click.UsageError(
                     f"{wanted} {'are' if places else 'is'} needed, or {STORE_VARIABLE} for "
-                    f"{store_name}"
+                    f"{store_name}{hint if places else ''}"
                 )
             if len(given) < len(places):
-                raise click.UsageError(f"{places[len(given)]} is missing")
+                raise click.UsageError(f"{places[len(given)]} is missing{hint}")
             named = {place.lower(): word for place, word in zip(places, given, strict=True)}
             _check_texts(named)
-            function(store=path, **named, **options)
+            function(**{**options, **named, "store": path})
 
         decorators = [
             click.command(epilog=f"\b\nExamples:\n{lines}" if lines else None),
             click.argument(
                 "words",
                 nargs=-1,
-                metavar=" ".join([store_name, *places]),
-                shell_complete=complete_directory,
+                metavar=" ".join([store_name, *usage]),
+                shell_complete=complete_words(every_place),
             ),
             click.option(
                 "--store",
@@ -166,22 +182,34 @@ def _only(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 
 
 def once(
-    *names: str, text: str, metavar: str | None = None, required: bool = False
+    *names: str,
+    text: str,
+    metavar: str | None = None,
+    required: bool = False,
+    complete: Completer | None = None,
 ) -> Callable[[Function], Function]:
     """Add an option with a text that may be given once."""
     return click.option(
-        *names, metavar=metavar, multiple=True, callback=_only, help=text, required=required
+        *names,
+        metavar=metavar,
+        multiple=True,
+        callback=_only,
+        help=text,
+        required=required,
+        shell_complete=complete,
     )
 
 
 def topic_option(text: str) -> Callable[[Function], Function]:
     """Add ``-t TOPIC``, which may be given once."""
-    return once("-t", "--topic", metavar="TOPIC", text=text)
+    return once("-t", "--topic", metavar="TOPIC", text=text, complete=complete_topic)
 
 
 def group_option(text: str, *, required: bool = False) -> Callable[[Function], Function]:
     """Add ``-g GROUP``, which may be given once."""
-    return once("-g", "--group", metavar="GROUP", text=text, required=required)
+    return once(
+        "-g", "--group", metavar="GROUP", text=text, required=required, complete=complete_group
+    )
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> CliError:

@@ -44,7 +44,13 @@ _LIFE = (
 )
 
 
-@store_command(store_name="DIR")
+@store_command(
+    store_name="DIR",
+    examples=(
+        "demo data/demo",
+        "demo data/demo -n 5000 --local",
+    ),
+)
 @click.option(
     "-n",
     "--messages",

@@ -64,7 +64,12 @@ def _settle(bound: Bound | None, of_queue: bool) -> Bound | None:
     return Bound("queue" if of_queue else "log", bound.value)
 
 
-@store_command()
+@store_command(
+    examples=(
+        "cat STORE -t orders --from -1h -f '%T %k %s\\n'",
+        'cat STORE -t orders -q 0 --from -10 --sql "amount > 5"',
+    )
+)
 @topic_option("Only this topic.")
 @click.option("-q", "--queue", "queue_id", type=click.IntRange(0), help="Only this queue.")
 @click.option(
@@ -141,7 +146,13 @@ def cat(
     show.bodies.check()
 
 
-@store_command("ID")
+@store_command(
+    "ID",
+    examples=(
+        "get STORE 7F00000100002A9F0000000000000000",
+        "get STORE orders/0@5 -f '%s\\n'",
+    ),
+)
 @shape_options
 def get(
     *,
@@ -171,8 +182,15 @@ def get(
     show.bodies.check()
 
 
-@store_command()
-@click.option("-k", "--key", required=True, help="One of its keys, or its unique key.")
+@store_command(
+    "KEY",
+    instead="key",
+    examples=(
+        "find STORE --key ORDER-123",
+        "find STORE ORDER-123 -t orders --since -1d -n 5",
+    ),
+)
+@click.option("-k", "--key", metavar="KEY", help="One of its keys, or its unique key.")
 @topic_option("Only this topic; all by default.")
 @click.option(
     "--from",
@@ -207,7 +225,10 @@ def find(
     output: str | None,
     local: bool,
 ) -> None:
-    """Find messages by key, newest first, with or without the index."""
+    """Find messages by key, newest first, with or without the index.
+
+    KEY is given with --key or without.
+    """
     last = None if end is None else end - 1
     with open_store(store, "r", config) as opened:
         names = [topic] if topic is not None else list(opened.topics)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 from rmqstore.cli.common import known_queue, known_topic, unknown_name
 from rmqstore.cli.failures import NOT_FOUND, CliError
 from rmqstore.cli.walk import Damaged
-from rmqstore.errors import MessageNotFoundError, StoreCorruptError
+from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
@@ -51,9 +53,19 @@ def message_of(store: MessageStore, id: str) -> Message:
             "ID is a message id (%i), a unique key (%u) or TOPIC/QUEUE@OFFSET; "
             "'rmqstore find' finds by key"
         )
-        if _HEX.fullmatch(id) and len(id) not in _ID_LENGTHS:
+        if _is_key(store, id):
+            hint = "it is a key: "
+            hint += f"rmqstore find {shlex.quote(store.path)} --key {shlex.quote(id)}"
+        elif _HEX.fullmatch(id) and len(id) not in _ID_LENGTHS:
             hint = f"a message id has {_ID_LENGTHS[0]} hexadecimal digits, this has {len(id)}"
         raise CliError(f"{error}; {hint}", NOT_FOUND) from None
+
+
+def _is_key(store: MessageStore, text: str) -> bool:
+    """Whether the index has a message with this key."""
+    with contextlib.suppress(StoreError, ValueError, OSError):
+        return any(store.query(topic, text, max_num=1, index_only=True) for topic in store.topics)
+    return False
 
 
 def refuse_place(store: MessageStore, topic: str) -> None:

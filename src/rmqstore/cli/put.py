@@ -26,7 +26,13 @@ _CHUNK = 1 << 20  # bytes of one read
 _LINE_MAX = 256 << 20  # bytes; no record can be longer than a file anyway
 
 
-@store_command("TOPIC")
+@store_command(
+    "TOPIC",
+    examples=(
+        "put STORE orders --tags paid --keys ORDER-123 < lines.txt",
+        "put STORE orders -q 0 -p region=eu < lines.txt",
+    ),
+)
 @click.option("--tags", help="The tag of each message.")
 @click.option("--keys", help="Keys of each message, separated by blanks.")
 @click.option(

@@ -31,7 +31,12 @@ _COLUMNS = (
 )
 
 
-@store_command()
+@store_command(
+    examples=(
+        "restore STORE",
+        "restore STORE --apply",
+    )
+)
 @click.option("--apply", is_flag=True, help="Put back what fits; the default is to show the plan.")
 @zone_option
 @output_option

@@ -60,7 +60,12 @@ def _hours(
     return int(value)
 
 
-@store_command()
+@store_command(
+    examples=(
+        "serve STORE",
+        "serve STORE --listen 0.0.0.0 --keep 24 -c broker.conf",
+    )
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

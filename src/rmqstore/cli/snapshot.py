@@ -13,7 +13,13 @@ __all__ = ["snapshot"]
 _COLUMNS = (Column("path", "path", least=24), Column("bytes", "bytes"), Column("until", "number"))
 
 
-@store_command("DIRECTORY")
+@store_command(
+    "DIRECTORY",
+    examples=(
+        "snapshot STORE /backup/store",
+        "snapshot STORE /backup/store -c broker.conf",
+    ),
+)
 @output_option
 def snapshot(*, store: str, config: str | None, directory: str, output: str | None) -> None:
     """Copy a store into DIRECTORY, which is made; the copy opens clean, here and in a broker.

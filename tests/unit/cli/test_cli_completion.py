@@ -14,6 +14,8 @@ import rmqstore
 
 pytestmark = pytest.mark.pure
 
+BOTH = ["audit", "orders"]
+
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
@@ -24,7 +26,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     command.chmod(0o755)
     return os.environ | {
         "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(Path(rmqstore.__file__).parents[2]),
+        "PYTHONPATH": str(Path(rmqstore.__file__).parents[1]),
     }
 
 
@@ -111,3 +113,47 @@ def test_help_says_how() -> None:
     )
     assert "~/.local/share/bash-completion/completions/rmqstore" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with rmqstore.open(tmp_path / "s", "a", config=rmqstore.StoreConfig.small()) as opened:
+        opened.put("orders", b"x")
+        opened.put("audit", b"x", delay_level=1)
+        opened.create_group("billing")
+        opened.create_group("CID_RMQ_SYS_TRANS")
+    return tmp_path / "s"
+
+
+def test_topics_and_groups(environment: dict[str, str], tmp_path: Path, store: Path) -> None:
+    assert completed(environment, tmp_path, "rmqstore", "cat", "s", "-t", "ord") == ["orders"]
+    assert completed(environment, tmp_path, "rmqstore", "cat", "s", "-t", "") == BOTH
+    # Names of the system once they are begun.
+    sched = completed(environment, tmp_path, "rmqstore", "cat", "s", "--topic", "SCHED")
+    assert sched == ["SCHEDULE_TOPIC_XXXX"]
+    assert completed(environment, tmp_path, "rmqstore", "lag", "s", "-g", "") == ["billing"]
+    assert completed(environment, tmp_path, "rmqstore", "stats", "s", "") == BOTH
+    assert completed(environment, tmp_path, "rmqstore", "cat", "missing", "-t", "o") == []
+    with_variable = environment | {"RMQSTORE_PATH": str(store)}
+    assert completed(with_variable, tmp_path, "rmqstore", "stats", "o") == ["orders"]
+    assert completed(with_variable, tmp_path, "rmqstore", "lag", "-g", "b") == ["billing"]
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
+    completed(with_variable, tmp_path, "rmqstore", "cat", "-t", "o")
+    assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
+
+
+def test_verbs_come_by_section(environment: dict[str, str], tmp_path: Path) -> None:
+    offered = completed(environment, tmp_path, "rmqstore", "")
+    assert offered[:3] == ["info", "topics", "queues"]
+    assert offered.index("lag") < offered.index("cat") < offered.index("serve")
+    assert offered[-1] == "help"
+    assert completed(environment, tmp_path, "rmqstore", "--ver") == ["--version"]
+    assert completed(environment, tmp_path, "rmqstore", "help", "ti") == ["times"]
+    shown = subprocess.run(
+        ["rmqstore"], capture_output=True, text=True, check=True,
+        env=environment | {
+            "_RMQSTORE_COMPLETE": "zsh_complete", "COMP_WORDS": "rmqstore gr", "COMP_CWORD": "1",
+        },
+    )  # fmt: skip
+    assert "look: Consumer groups" in shown.stdout
+    assert "find: Messages by the text" in shown.stdout

@@ -144,14 +144,6 @@ def test_locked_store(run: Run, root: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", TOOLS)
-def test_help_ends_with_two_examples(run: Run, verb: str) -> None:
-    *_, heading, first, second = run(verb, "--help").stdout.splitlines()
-    assert heading.strip() == "Examples:"
-    assert first.strip().startswith(f"rmqstore {verb} STORE")
-    assert second.strip().startswith(f"rmqstore {verb} STORE")
-
-
-@pytest.mark.parametrize("verb", TOOLS)
 def test_no_store(run: Run, tmp_path: Path, verb: str) -> None:
     words = {"stats": ["t"], "grep": ["x"], "trace": ["k"], "offsets": ["get", "-g", "g"]}
     options = ["-g", "g"] if verb == "unconsumed" else words.get(verb, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -45,6 +46,26 @@ def test_a_queue_that_there_is_not(run: Run, shop: Path) -> None:
 def test_an_id_and_a_key_that_there_are_not(run: Run, shop: Path) -> None:
     assert "no message 'nothing'" in one_line(run("get", shop, "nothing"), 1)
     assert "has the key 'k9'" in one_line(run("find", shop, "--key", "k9"), 1)
+
+
+def test_a_key_in_place_of_an_id(run: Run, shop: Path) -> None:
+    said = one_line(run("get", shop, "k1"), 1)
+    command = f"rmqstore find {shop} --key k1"
+    assert said.endswith(f"no message 'k1'; it is a key: {command}\n")
+    assert run(*shlex.split(command)[1:]).exit_code == 0
+
+
+def test_a_key_without_its_option(run: Run, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = run("find", shop, "--key", "k1").stdout
+    assert expected
+    assert run("find", shop, "k1").stdout == expected
+    assert run("find", "k1", "--store", shop).stdout == expected
+    assert "unexpected argument 'k2'" in one_line(run("find", shop, "k1", "k2"), 2)
+    assert "unexpected argument 'k1'" in one_line(run("find", shop, "k1", "-k", "k1"), 2)
+    monkeypatch.setenv("RMQSTORE_PATH", str(shop))
+    assert run("find", "k1").stdout == expected
+    assert run("find", "-k", "k1").stdout == expected
+    assert "KEY is missing; KEY may also be given as --key" in one_line(run("find"), 2)
 
 
 def test_what_an_id_is(run: Run, shop: Path) -> None:
