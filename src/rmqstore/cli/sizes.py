@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,13 +17,17 @@ from rmqstore.cli.common import (
     store_command,
     zone_option,
 )
-from rmqstore.cli.failures import USAGE, CliError
+from rmqstore.cli.failures import USAGE, CliError, say
 from rmqstore.cli.output import Column, resolve
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.table import print_fields
-from rmqstore.cli.text import human_bytes, human_count
+from rmqstore.cli.text import human_bytes, human_count, plural
 from rmqstore.cli.writers import writer_for
 from rmqstore.toolbox.disk_use import DISK_USE_KEYS, disk_use_keys, disk_use_of, statistics_of
+
+if TYPE_CHECKING:
+    from rmqstore.errors import StoreCorruptError
+    from rmqstore.store import MessageStore
 
 __all__ = ["du", "stats"]
 
@@ -35,6 +41,16 @@ _KEY_COLUMNS = {
     "group": Column("group", "name", width=80, least=20),
 }
 _TAGS_SHOWN = 8
+
+
+def _reached(opened: MessageStore, progress: Progress) -> Callable[[int], None]:
+    """Return what takes the physical offset that was reached."""
+    start, end = opened.recovery.log_start, opened.recovery.log_end
+
+    def reached(offset: int) -> None:
+        progress.done, progress.total = offset - start, end - start
+
+    return reached
 
 
 @store_command(
@@ -69,8 +85,11 @@ def du(
         keys = disk_use_keys((by or "topic").split(","))
     except ValueError as error:
         raise CliError(f"--{error}", USAGE) from None
-    with open_store(store, "r", config) as opened, Progress("reading"):
-        rows = disk_use_of(opened, keys)
+    found: list[StoreCorruptError] = []
+    with open_store(store, "r", config) as opened, Progress("reading", "bytes") as progress:
+        rows = disk_use_of(opened, keys, damaged=found.append, reached=_reached(opened, progress))
+    if found:
+        say(f"{plural(len(found), 'damaged place')} of the log left out, the first: {found[0]}")
     columns = [
         *(_KEY_COLUMNS[key] for key in keys),
         Column("messages", "count"),
@@ -105,8 +124,8 @@ def stats(*, store: str, config: str | None, topic: str, output: str | None, loc
     """Show the rate, sizes, tags and keys of a topic's messages."""
     with open_store(store, "r", config) as opened:
         known_topic(opened, topic)
-        with Progress("reading"):
-            found = statistics_of(opened, topic)
+        with Progress("reading", "bytes") as progress:
+            found = statistics_of(opened, topic, reached=_reached(opened, progress))
     times = [
         None if time is None else format_millis(time, local=local)
         for time in (found.first, found.last)

@@ -23,6 +23,8 @@ from rmqstore.consume.lag import (
     within_bounds,
 )
 
+from rmqstore.errors import StoreCorruptError
+
 if TYPE_CHECKING:
     from rmqstore._core import Core, Message
     from rmqstore.config.store_config import StoreConfig
@@ -42,6 +44,8 @@ __all__ = [
 ]
 
 _GROUP_PREFIXES = ("%RETRY%", "%DLQ%")
+_PLACES = 1000  # of damage that are reported
+_REACHED = 4096  # messages
 _SAMPLES = 4096  # least hashes of keys; the estimate's error is 1.6 %
 _HASHES = 1 << 64
 _HOUR = len("2026-01-31T08")
@@ -173,12 +177,22 @@ def disk_use(
         return disk_use_of(store, keys)[:most]
 
 
-def disk_use_of(store: MessageStore, keys: tuple[str, ...]) -> list[DiskUse]:
-    """Return :func:`disk_use` of an open store, by checked keys."""
+def disk_use_of(
+    store: MessageStore,
+    keys: tuple[str, ...],
+    *,
+    damaged: Callable[[StoreCorruptError], object] | None = None,
+    reached: Callable[[int], object] | None = None,
+) -> list[DiskUse]:
+    """Return :func:`disk_use` of an open store, by checked keys.
+
+    Where records are read, ``damaged`` gets each place of damage that was left out, up to 1,000,
+    and ``reached`` every now and then the physical offset.
+    """
     if all(key in _QUEUE_KEYS for key in keys):
         rows = _from_units(store, keys)
     else:
-        rows = _from_records(store, keys)
+        rows = _from_records(store, keys, damaged, reached)
     found = [DiskUse(dict(zip(keys, values, strict=True)), *row) for values, row in rows.items()]
     found.sort(key=lambda one: (-one.bytes, [str(value) for value in one.keys.values()]))
     return found
@@ -237,10 +251,37 @@ def _queues(store: MessageStore) -> Iterator[tuple[str, QueueBounds]]:
             yield from ((topic, queue) for queue in queues)
 
 
-def _from_records(store: MessageStore, keys: tuple[str, ...]) -> dict[tuple[Any, ...], _Row]:
+def _good_messages(
+    store: MessageStore, damaged: Callable[[StoreCorruptError], object] | None
+) -> Iterator[Message]:
+    """Iterate over the messages of the log; ``damaged`` gets what lies between them."""
+    start: int | None = None
+    for _ in range(_PLACES if damaged is not None else 0):
+        try:
+            yield from store.scan(start=start, on_removed="skip")
+            return
+        except StoreCorruptError as error:
+            assert damaged is not None
+            damaged(error)
+            behind = store.scan(start=error.offset + 1, on_corruption="skip", on_removed="skip")
+            following = next(iter(behind), None)
+            if following is None:
+                return
+            start = following.physical_offset
+    yield from store.scan(start=start, on_corruption="skip", on_removed="skip")
+
+
+def _from_records(
+    store: MessageStore,
+    keys: tuple[str, ...],
+    damaged: Callable[[StoreCorruptError], object] | None,
+    reached: Callable[[int], object] | None,
+) -> dict[tuple[Any, ...], _Row]:
     rows: dict[tuple[Any, ...], list[int]] = {}
     readers = [_MESSAGE_KEYS[key] for key in keys]
-    for message in store.scan(on_corruption="skip", on_removed="skip"):
+    for number, message in enumerate(_good_messages(store, damaged)):
+        if number % _REACHED == 0 and reached is not None:
+            reached(message.physical_offset)
         values = tuple([reader(message) for reader in readers])
         time = message.store_timestamp
         row = rows.get(values)
@@ -285,8 +326,10 @@ def statistics(
         return statistics_of(store, topic)
 
 
-def statistics_of(store: MessageStore, topic: str) -> Statistics:
-    """Return :func:`statistics` of an open store's topic."""
+def statistics_of(
+    store: MessageStore, topic: str, *, reached: Callable[[int], object] | None = None
+) -> Statistics:
+    """Return :func:`statistics` of an open store's topic; ``reached`` as in `disk_use_of`."""
     messages: Iterable[Message] = store[topic].messages(on_corruption="skip")
     if not topic.startswith(LIGHT_PREFIX):  # prepared ones as well, which are in no queue
         messages = store.scan(topic, on_corruption="skip", on_removed="skip")
@@ -294,7 +337,9 @@ def statistics_of(store: MessageStore, topic: str) -> Statistics:
     tags: dict[str, int] = {}
     keys = _DistinctKeys()
     first, last = INT64_MAX, INT64_MIN
-    for message in messages:
+    for number, message in enumerate(messages):
+        if number % _REACHED == 0 and reached is not None:
+            reached(message.physical_offset)
         size, tag, time = message.store_size, message.tags or "", message.store_timestamp
         sizes[size] = sizes.get(size, 0) + 1
         tags[tag] = tags.get(tag, 0) + 1

@@ -69,6 +69,7 @@ def eager(*args: object, output_too: bool = False, errors_too: bool = True) -> S
         (["topics", "{}"], r"reading 1 topics .* 100%"),
         (["queues", "{}"], r"reading 1 topics .* 100%"),
         (["find", "{}", "-k", "all"], r"searching 1 topics .* 100%"),
+        (["du", "{}", "--by", "tag"], r"reading .*iB/s .* left"),
         (["info", "{}"], r"counting"),
         (["restore", "{}"], r"reading"),
         (["demo", "{}-demo", "-n", "3000"], r"writing 3,000 messages .* 100%"),
@@ -127,6 +128,10 @@ def test_not_before_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
             time.sleep(0.05)
     assert "4 steps" in terminal.getvalue()
     assert "40%" in terminal.getvalue()
+    rate = re.search(r"(\d+)/s", terminal.getvalue())
+    assert rate is not None
+    assert 1 <= int(rate[1]) <= 8  # 4 steps in at least half a second
+    assert re.search(r"0:00:0\d left", terminal.getvalue())
     assert not [one for one in threading.enumerate() if one.name == "progress"]
 
 

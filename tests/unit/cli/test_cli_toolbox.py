@@ -48,6 +48,24 @@ def test_du(run: Run, root: Path) -> None:
     assert "--by must be some of topic queue group day hour tag, got 'size'" in error
 
 
+def test_du_tells_of_damage(run: Run, root: Path) -> None:
+    with rmqstore.open(root) as store:
+        offsets = [store["orders"][0][number].physical_offset for number in (0, 2)]
+    (log,) = (root / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        for offset in offsets:
+            file.seek(offset + 90)
+            file.write(b"#")
+    result = run("du", root, "--by", "tag,day")
+    assert sum(int(str(row["messages"])) for row in rows(result)) == 5
+    assert result.stderr.count("\n") == 1
+    assert "rmqstore: 2 damaged places of the log left out, the first: " in result.stderr
+    assert f"offset {offsets[0]}: " in result.stderr
+    by_topic = run("du", root)  # reads no record but the first and last
+    assert sum(int(str(row["messages"])) for row in rows(by_topic)) == 7
+    assert by_topic.stderr == ""
+
+
 def test_stats(run: Run, root: Path) -> None:
     (found,) = rows(run("stats", root, "orders"))
     assert (found["messages"], found["tags"], found["keys_distinct_estimate"]) == (6, {"t": 6}, 6)

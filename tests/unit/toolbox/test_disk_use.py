@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import rmqstore
 from rmqstore import toolbox
+from rmqstore.toolbox.disk_use import disk_use_of
 
 pytestmark = pytest.mark.pure
 
@@ -152,3 +153,32 @@ def test_estimate_of_many_keys(tmp_path: Path) -> None:
     found = toolbox.statistics(tmp_path, "t")
     assert found.messages == 2 * count
     assert abs(found.keys_distinct_estimate / count - 1) < 0.08  # five standard errors
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sets(st.integers(0, 29), min_size=1, max_size=8))
+def test_damage_that_is_told_changes_no_sum(
+    tmp_path_factory: pytest.TempPathFactory, bad: set[int]
+) -> None:
+    root = tmp_path_factory.mktemp("damage") / "s"
+    config = rmqstore.StoreConfig.small(mapped_file_size_commit_log=1 << 16)
+    with rmqstore.open(root, "a", config=config) as store:
+        for number in range(30):
+            store.put("orders", b"%d" % number * 3000, queue_id=0, tags=f"t{number % 3}")
+        offsets = [message.physical_offset for message in store.scan()]
+    for number in bad:
+        offset = offsets[number]
+        with (root / "commitlog" / f"{offset >> 16 << 16:020d}").open("r+b") as file:
+            file.seek((offset & 0xFFFF) + number % 2 * 600)  # the head, or the body
+            file.write(b"\xff" * 8)
+    with rmqstore.open(root) as store:
+        places: list[int] = []
+        rows = disk_use_of(store, ("tag",), damaged=lambda error: places.append(error.offset))
+        assert rows == disk_use_of(store, ("tag",))
+        assert sum(one.messages for one in rows) == 30 - len(bad)
+        whole = {offsets[number] for number in bad if offsets[number] < store.recovery.log_end}
+    # Of damage side by side the first alone is told; at the log's end opening tells.
+    assert set(places) <= whole
+    assert places == sorted(places)
+    if whole:
+        assert min(whole) in places
