@@ -7,7 +7,7 @@ Source: ``broker/BrokerController.java initialize``, ``common/ConfigManager.java
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from rmqstore.offline.start_losses import loss_findings
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
+    from rmqstore.types import RecoveredRange
 
 __all__ = ["broker_start", "broker_start_of"]
 
@@ -76,8 +77,16 @@ def broker_start(
         return _verdict(_without_log(root))
 
 
-def broker_start_of(opened: MessageStore, config: StoreConfig | None = None) -> BrokerStart:
-    """Predict the start on a store open with ``"r"``; ``config`` is the broker's."""
+def broker_start_of(
+    opened: MessageStore,
+    config: StoreConfig | None = None,
+    *,
+    examined: Sequence[RecoveredRange] | None = None,
+) -> BrokerStart:
+    """Predict the start on a store open with ``"r"``; ``config`` is the broker's.
+
+    ``examined``: all damage of the log, if it was read whole; the queues are then, too.
+    """
     root = Path(opened.path)
     sizes = FileSizes.of(opened.config, config)
     directories = log_directories(opened.path, opened.config)
@@ -87,7 +96,7 @@ def broker_start_of(opened: MessageStore, config: StoreConfig | None = None) -> 
         *load_findings(root, directories, sizes, ext=ext),
     ]
     if all(one.severity != "stop" for one in findings):
-        findings += loss_findings(opened, root, directories, sizes)
+        findings += loss_findings(opened, root, directories, sizes, examined)
     return _verdict(findings)
 
 

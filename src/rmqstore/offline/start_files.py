@@ -14,16 +14,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from struct import Struct
 from typing import Literal
 
 from rmqstore import _core
 from rmqstore.config.file_sizes import java_keys, sizes_left_open
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.files import paths
-from rmqstore.files.regular import kind_of, not_regular
+from rmqstore.files.regular import kind_of, not_regular, open_regular
 from rmqstore.offline.findings import Finding
 
-__all__ = ["FileSizes", "listed", "load_findings", "relative"]
+__all__ = ["FileSizes", "listed", "load_findings", "numbers_at", "numbers_of", "relative"]
 
 _JAVA_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _INT_BITS, _LONG_BITS = 32, 64
@@ -345,3 +346,17 @@ def _index_findings(root: Path, sizes: FileSizes) -> Iterator[Finding]:
                 "keys or none; opening the store to write here makes it anew"
             )
             yield Finding("warn", kind, file, None, message)
+
+
+def numbers_at(fd: int, form: Struct, at: int) -> tuple[int, ...]:
+    """Read numbers at an offset; zeros beyond the end."""
+    return form.unpack(os.pread(fd, form.size, at).ljust(form.size, b"\0"))
+
+
+def numbers_of(path: str | Path, form: Struct, at: int = 0) -> tuple[int, ...]:
+    """Read numbers of a file; zeros if it is unreadable."""
+    try:
+        with open_regular(path) as file:
+            return numbers_at(file.fileno(), form, at)
+    except OSError:
+        return form.unpack(bytes(form.size))
