@@ -27,6 +27,7 @@ _VERBS = {
     "info": ("inspect", "Summary of a store: state, offsets, times, sizes."),
     "topics": ("inspect", "Topics with their messages, bytes and times."),
     "queues": ("inspect", "Queues with their offsets, bytes and times."),
+    "verify": ("verify", "Would a broker start, what is wrong, what mends it."),
     "du": ("sizes", "Bytes and messages by topic, queue, day, hour, tag or group."),
     "stats": ("sizes", "Rate, sizes, tags and keys of a topic."),
     "cat": ("messages", "Show messages, oldest first."),

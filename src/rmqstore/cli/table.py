@@ -238,8 +238,17 @@ def print_table(
             writer.row(row)
 
 
-def print_fields(title: str, fields: Sequence[tuple[str, str]], *, bad: str = "") -> None:
-    """Print names and values, folded at blanks on a terminal; ``bad`` ends the title, in red."""
+def print_fields(
+    title: str,
+    fields: Sequence[tuple[str, str]],
+    *,
+    bad: str = "",
+    red: Collection[str] = (),
+) -> None:
+    """Print names and values, folded at blanks on a terminal.
+
+    ``bad`` ends the title, in red, as are the names in ``red``.
+    """
     available = room()
     paint = _write_line if available is None else _painter()
     fields = [(printable(name), printable(value)) for name, value in fields]
@@ -251,6 +260,7 @@ def print_fields(title: str, fields: Sequence[tuple[str, str]], *, bad: str = ""
         paint(printable(title), [one for one in spans if one[0] < one[1]])
     width = max((len(name) for name, _ in fields), default=0)
     for name, value in fields:
+        style = "bold red" if name in red else "bold cyan"
         beside = _folded(value, available, width + len(_GAP))
         if beside is None:
             below = textwrap.wrap(
@@ -261,7 +271,7 @@ def print_fields(title: str, fields: Sequence[tuple[str, str]], *, bad: str = ""
             lines = [f"{name:<{width}}{_GAP}{beside[0]}"]
             lines += [" " * (width + len(_GAP)) + line for line in beside[1:]]
         for number, line in enumerate(lines):
-            paint(line.rstrip(), [(0, len(name), "bold cyan")] if number == 0 else [])
+            paint(line.rstrip(), [(0, len(name), style)] if number == 0 else [])
     sys.stdout.flush()
 
 

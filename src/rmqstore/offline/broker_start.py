@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,13 @@ from rmqstore.offline.findings import BrokerStart, Finding
 from rmqstore.offline.start_files import FileSizes, load_findings
 from rmqstore.offline.start_json import json_findings
 from rmqstore.offline.start_losses import loss_findings
+from rmqstore.offline.unit_search import queues_of
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
     from rmqstore.types import RecoveredRange
 
-__all__ = ["broker_start", "broker_start_of"]
+__all__ = ["broker_start", "broker_start_of", "verdict_on"]
 
 
 def broker_start(
@@ -74,7 +76,7 @@ def broker_start(
         root = Path(os.fsdecode(path))
         if not any((root / paths.CONSUME_QUEUE).glob("*/*/*")):
             raise
-        return _verdict(_without_log(root))
+        return verdict_on(_without_log(root))
 
 
 def broker_start_of(
@@ -97,7 +99,11 @@ def broker_start_of(
     ]
     if all(one.severity != "stop" for one in findings):
         findings += loss_findings(opened, root, directories, sizes, examined)
-    return _verdict(findings)
+    found = verdict_on(findings)
+    if found.messages_lost:  # for more than one reason, maybe
+        most = sum(queue.messages for _, queue in queues_of(opened.core))
+        found = replace(found, messages_lost=min(found.messages_lost, most))
+    return found
 
 
 def _without_log(root: Path) -> Iterable[Finding]:
@@ -113,7 +119,7 @@ def _without_log(root: Path) -> Iterable[Finding]:
     )
 
 
-def _verdict(findings: Iterable[Finding]) -> BrokerStart:
+def verdict_on(findings: Iterable[Finding]) -> BrokerStart:
     """Order the findings, worst first, and return the verdict."""
     order = {"stop": 0, "lost": 1, "warn": 2}
     every = tuple(sorted(findings, key=lambda one: (order[one.severity], not one.by_start)))

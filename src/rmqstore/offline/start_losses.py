@@ -22,7 +22,7 @@ from rmqstore.files.newer import find_newer
 from rmqstore.offline.findings import Finding
 from rmqstore.offline.start_files import FileSizes, listed, numbers_of, relative
 from rmqstore.offline.start_queues import RECOVERED_FILES, QueueEnds
-from rmqstore.offline.unit_search import count_from, records_in
+from rmqstore.offline.unit_search import count_from, first_from, first_unit, queues_of, records_in
 from rmqstore.types import RecoveredRange
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def loss_findings(
     ]
     if examined is None:
         damaged += _bad_start(opened, log, from_file, sizes.log, damaged)
+    damaged += _newer_records(opened, from_file)
     yield from _damage(opened, root, log, damaged, from_file, killed=killed)
     yield from ends.behind_log_end()
     yield from ends.gaps()
@@ -121,7 +122,8 @@ def _damage(
     for one in damaged:
         # A live owner may have removed the file since.
         begin, path = next((file for file in reversed(log) if file[0] <= one.start), log[0])
-        lost = count_from(opened.core, one.stop) if one is met else 0
+        newer = one.records == 0
+        lost = count_from(opened.core, one.start if newer else one.stop) if one is met else 0
         message = f"bytes {one.start} to {one.stop} of the log are damaged ({one.reason})"
         line = None
         if one is met:
@@ -129,9 +131,27 @@ def _damage(
             line = f"recover physics file end, {path}"
             line += f" pos={one.start - begin}" if killed else ""
         yield Finding(
-            "lost", "bad-record", relative(root, path), one.start, message, line=line,
+            "lost", "newer-format" if newer else "bad-record", relative(root, path), one.start,
+            message, line=line,
             messages=lost if one is met else one.records or 0, by_start=one is met and lost > 0,
         )  # fmt: skip
+
+
+def _newer_records(opened: MessageStore, from_file: int) -> Iterator[RecoveredRange]:
+    """Yield the first record of RocketMQ 5 that a broker's recovery meets: to 4.9.3 it is none.
+
+    RocketMQ 5 writes them for topics with longer names.
+    """
+    first = None
+    for topic, queue in queues_of(opened.core):
+        if len(topic.encode()) > paths.TOPIC_MAX_LENGTH:
+            at = first_from(opened.core, topic, queue, from_file)
+            found = first_unit(opened.core, topic, queue.queue_id, at, queue.stop)
+            if found is not None:
+                first = min(first or found, found)
+    if first is not None:
+        reason = "a record of RocketMQ 5, which is none to 4.9.3"
+        yield RecoveredRange("damaged", first[0], sum(first), 0, reason, None)
 
 
 def _bad_start(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rmqstore._core import Core
 
-__all__ = ["count_from", "first_from", "queues_of", "records_in"]
+__all__ = ["count_from", "first_from", "first_unit", "queues_of", "records_in"]
 
 _PASSED = 64  # units without a record that a bisection passes over at a time
 
@@ -44,17 +44,26 @@ def first_from(core: Core, topic: str, queue: QueueBounds, physical_offset: int)
 
 def _named(core: Core, topic: str, queue_id: int, start: int, stop: int) -> tuple[int, int | None]:
     """Return the first unit from ``start`` on that names a record, and that, if any is near."""
-    try:
-        units = core.units(topic, queue_id, start, min(stop, start + 1))
-        for more in (False, True):
-            if more:
-                units = core.units(topic, queue_id, start, min(stop, start + _PASSED))
-            for number, (offset, size, _) in enumerate(UNIT.iter_unpack(memoryview(units))):
-                if offset >= 0 and 0 < size < UNIT_BLANK_SIZE:
-                    return start + number, offset
-    except (StoreError, OSError, LookupError):
-        pass  # a live owner removed them, or they cannot be read
+    for count in (1, _PASSED):
+        try:
+            units = core.units(topic, queue_id, start, min(stop, start + count))
+        except (StoreError, OSError, LookupError):
+            break  # a live owner removed them, or they cannot be read
+        for number, (offset, size, _) in enumerate(UNIT.iter_unpack(memoryview(units))):
+            if offset >= 0 and 0 < size < UNIT_BLANK_SIZE:
+                return start + number, offset
     return start, None
+
+
+def first_unit(
+    core: Core, topic: str, queue_id: int, start: int, stop: int
+) -> tuple[int, int] | None:
+    """Return physical offset and size of the first unit in a range that names a record near it."""
+    at, offset = _named(core, topic, queue_id, start, stop)
+    if offset is None:
+        return None
+    _, size, _ = UNIT.unpack(memoryview(core.units(topic, queue_id, at, at + 1)))
+    return offset, size
 
 
 def count_from(core: Core, physical_offset: int) -> int:

@@ -1,4 +1,4 @@
-"""Tools for whole stores: sizes, searches, ways of messages, offsets.
+"""Tools for whole stores: checks, sizes, searches, ways of messages, offsets.
 
 Functions that return data and print nothing; the command line is a thin front with the same names.
 They work on a copy and on a dead disk; readers work beside a live owner, too.
@@ -26,10 +26,13 @@ from rmqstore.toolbox.offsets import (
 )
 from rmqstore.toolbox.search import grep
 from rmqstore.toolbox.unconsumed import unconsumed
+from rmqstore.toolbox.verify import Checked, Report, verify
 
 __all__ = [
+    "Checked",
     "DiskUse",
     "GroupOffset",
+    "Report",
     "Statistics",
     "Step",
     "disk_use",
@@ -41,4 +44,5 @@ __all__ = [
     "statistics",
     "trace",
     "unconsumed",
+    "verify",
 ]

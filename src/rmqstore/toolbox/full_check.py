@@ -1,0 +1,416 @@
+"""Check of every record, unit and index entry of a store, in processes over ranges of its log."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from rmqstore.base.layout import (
+    INDEX_RANGE,
+    INT64_MAX,
+    UNIT_BYTES,
+)
+from rmqstore.base.warn import log_nothing
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.errors import StoreError
+from rmqstore.files import paths
+from rmqstore.offline.findings import Finding
+from rmqstore.offline.queues import QueueFiles, UnitDifference, differing_units, used_units
+from rmqstore.offline.ranges import LogPlan, plan_log
+from rmqstore.offline.start_files import listed, numbers_of, relative
+from rmqstore.offline.walk import LogWalk, Unit, UnitRun
+from rmqstore.toolbox.index_check import EntryCheck, file_faults
+from rmqstore.types import RecoveredRange
+
+__all__ = ["FullCheck", "full_check"]
+
+_RANGE_BYTES = 32 << 20  # of the log, for a process at a time
+_LISTED = 1000  # problems kept of a range, or of an index file; others are counted
+_OTHER_KINDS = (errno.EINVAL, errno.ELOOP, errno.ENOENT, errno.ENOTDIR)
+
+_T = TypeVar("_T")
+_Queue = tuple[str, int]
+
+
+@dataclass
+class FullCheck:
+    """What was read and found.
+
+    Attributes
+    ----------
+    records, units : int
+        Records of the log, and units compared with theirs.
+    problems : list of Finding
+    damage : list of RecoveredRange
+        All of the log's.
+    more : Counter of str
+        Problems that were not kept, by kind.
+    """
+
+    records: int = 0
+    units: int = 0
+    problems: list[Finding] = field(default_factory=list)
+    damage: list[RecoveredRange] = field(default_factory=list)
+    more: Counter[str] = field(default_factory=Counter)
+
+    def add(self, one: Finding) -> None:
+        """Keep a problem, or count it."""
+        if len(self.problems) < _LISTED:
+            self.problems.append(one)
+        else:
+            self.more[one.kind] += 1
+
+
+@dataclass
+class _Range(FullCheck):
+    """Result of a range of the log, for the ranges around it."""
+
+    first_record: int = -1
+    # Bad bytes: start, resumed record or -1, reason, and whether they are zeros.
+    bad: list[tuple[int, int, str, bool]] = field(default_factory=list)
+    spans: dict[_Queue, list[list[int]]] = field(default_factory=dict)  # queue offsets compared
+
+
+def full_check(
+    root: str, config: StoreConfig, jobs: int, done: Callable[[int], object] | None = None
+) -> FullCheck:
+    """Read all of a store; ``done`` is called with the number of bytes of the log read so far."""
+    plan = plan_log(root, config, range_bytes=_RANGE_BYTES, any_version=True)
+    index = tuple(
+        one.path
+        for one in listed(Path(root, paths.INDEX)) or []
+        if paths.parse_index_file_name(one.name) is not None and one.size == config.index_file_bytes
+    )
+    check = _Check(plan, index)
+    ranges: list[_Range] = []
+    whole = FullCheck()
+    with _Tasks(min(jobs, plan.count + len(index))) as tasks:
+        for found in tasks.map(check.range, range(plan.count)):
+            ranges.append(found)
+            _join(whole, found)
+            if done is not None:
+                done(plan.bounds(len(ranges) - 1)[1] - plan.first)
+        for chains in tasks.map(check.index_file, index):
+            _join(whole, chains)
+    damage = list(_damage(plan, ranges))
+    _join(whole, check.extra(ranges, damage))
+    # A missing file is a gap, not damage.
+    whole.damage = [one for one in damage if Path(plan.file_of(one.start)).exists()]
+    return whole
+
+
+def _join(whole: FullCheck, part: FullCheck) -> None:
+    whole.records += part.records
+    whole.units += part.units
+    for one in part.problems:
+        whole.add(one)
+    whole.more.update(part.more)
+    part.problems = []
+
+
+class _Tasks:
+    """Runs tasks in order, in processes if there is more than one job."""
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> _Tasks:
+        if self._jobs > 1:
+            self._pool = ProcessPoolExecutor(self._jobs, get_context("spawn"), _begin_worker)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def map(self, task: Callable[..., _T], given: Iterable[object]) -> Iterator[_T]:
+        """Yield the result of each task; few are waiting at a time."""
+        if self._pool is None:
+            yield from map(task, given)
+            return
+        rest = iter(given)
+        running: list[Future[_T]] = []
+        try:
+            while True:
+                running += (
+                    self._pool.submit(task, one)
+                    for one in islice(rest, 2 * self._jobs - len(running))
+                )
+                if not running:
+                    return
+                yield running.pop(0).result()
+        except BrokenProcessPool:
+            raise OSError(
+                "a process of the check was killed; fewer jobs need less memory"
+            ) from None
+
+
+def _begin_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    log_nothing()
+
+
+@dataclass(frozen=True)
+class _Check:
+    """Tasks of a check; plain data, for other processes."""
+
+    plan: LogPlan
+    index_files: tuple[str, ...]
+
+    @property
+    def index_end(self) -> int:
+        """Physical offset of the last record whose keys have to be in the index."""
+        if not self.plan.unclean:
+            return INT64_MAX
+        return max((numbers_of(one, INDEX_RANGE)[3] for one in self.index_files), default=-1)
+
+    def _file(self, path: str | Path) -> str:
+        return relative(Path(self.plan.path), path)
+
+    def range(self, number: int) -> _Range:
+        """Compare a range of the log with the queues and the index."""
+        result = _Range()
+        walk = self.plan.walk(number)
+        start, stop = self.plan.bounds(number)
+        behind = stop if number + 1 < self.plan.count else INT64_MAX  # also later records
+        units = _UnitCheck(self.plan, walk, result)
+        config, files = self.plan.config, self.index_files
+        with closing(EntryCheck(config, files, start, behind, self.index_end)) as entries:
+            for found in walk.slices():
+                for run in found.runs:
+                    units.compare(run)
+                entries.compare(found.entries)
+            for kind, path, text in entries.end(walk, self._unread(walk)):
+                result.add(Finding("warn", kind, self._file(path), None, text))
+        totals = walk.totals
+        result.records = totals.records
+        result.first_record = totals.first_record
+        for offset, reason, resumed in walk.damages:
+            if offset >= stop and stop % self.plan.file_size == 0:
+                continue  # the range that begins there has it
+            upto = resumed if resumed >= 0 else min(self.plan.end, max(stop, offset + 1))
+            blank = offset >= self.plan.end or walk.is_blank(offset, upto)
+            result.bad.append((offset, resumed, reason, blank))
+        return result
+
+    def _unread(self, walk: LogWalk) -> list[tuple[int, int]]:
+        """Return the parts of the log without valid records, whose keys are not known."""
+        found = [(bad, resumed if resumed >= 0 else INT64_MAX) for bad, _, resumed in walk.damages]
+        return [*found, (self.plan.end, INT64_MAX)] if self.plan.unclean else found
+
+    def index_file(self, path: str) -> FullCheck:
+        """Check an index file by itself."""
+        result = FullCheck()
+        try:
+            found = file_faults(path, self.plan.config, counted=not self.plan.unclean)
+        except (StoreError, OSError) as error:
+            found = [("index-header", f"cannot be read: {error}")]
+        for kind, reason in found:
+            text = f"{reason}; rebuild the index"
+            result.add(Finding("warn", kind, self._file(path), None, text))
+        return result
+
+    def extra(self, ranges: Iterable[_Range], damage: list[RecoveredRange]) -> FullCheck:
+        """Search for units without a record, outside the ranges' spans."""
+        spans: dict[_Queue, list[list[int]]] = {}
+        for one in ranges:
+            for queue, found in one.spans.items():
+                spans.setdefault(queue, []).extend(found)
+        result = FullCheck()
+        base = Path(self.plan.path, paths.CONSUME_QUEUE)
+        for topic in listed(base) or []:
+            for found_queue in listed(topic.path) or []:
+                queue_id = paths.parse_queue_id(found_queue.name)
+                if queue_id is None or not os.path.isdir(found_queue.path):  # noqa: PTH112
+                    continue
+                try:
+                    compared = sorted(spans.get((topic.name, queue_id), []))
+                    self._extra_of((topic.name, queue_id), compared, damage, result)
+                except UnicodeError:
+                    continue  # the name of no topic
+                except (StoreError, OSError) as error:
+                    if (unreadable := _unreadable(self.plan, error)) is not None:
+                        result.add(unreadable)
+        return result
+
+    def _extra_of(
+        self,
+        queue: _Queue,
+        spans: list[list[int]],
+        damage: list[RecoveredRange],
+        result: FullCheck,
+    ) -> None:
+        files = QueueFiles(self.plan.path, *queue, self.plan.config)
+        walk: LogWalk | None = None
+        for start in files.starts:
+            at, stop = start, start + files.units_a_file
+            for low, high in [*spans, [stop, stop]]:
+                if at < min(low, stop):
+                    walk = walk or self.plan.walk(0)
+                    for path, first, data in files.read(at, min(low, stop)):
+                        wrong = self._without_record(queue, first, data, walk, damage)
+                        if wrong:
+                            result.units += len(wrong)
+                            result.add(self._extra_finding(path, wrong))
+                at = max(at, min(high, stop))
+
+    def _without_record(
+        self, queue: _Queue, first: int, data: bytes, walk: LogWalk, damage: list[RecoveredRange]
+    ) -> list[tuple[int, Unit]]:
+        """Return the units that lead to no record of the queue, with their queue offsets."""
+        wrong = []
+        for number, unit in used_units(data):
+            offset = unit.physical_offset
+            if 0 <= offset < self.plan.first or (self.plan.unclean and offset >= self.plan.end):
+                continue  # removed by retention, or cut by recovery
+            if any(one.start <= offset < one.stop for one in damage):
+                continue  # reported with the log
+            if not walk.has_unit(*queue, first + number, offset, unit.size):
+                wrong.append((first + number, unit))
+        return wrong
+
+    def _extra_finding(self, path: Path, wrong: list[tuple[int, Unit]]) -> Finding:
+        at, unit = wrong[0]
+        behind = unit.physical_offset >= self.plan.end
+        text = (
+            f"{len(wrong):,} units from queue offset {at} on lead to no record of the queue, the "
+            f"first to {unit.physical_offset}"
+        )
+        if behind:
+            text += f", and the log ends at {self.plan.end}"
+        kind = "behind-log-end" if behind else "queue-extra"
+        return Finding("lost", kind, self._file(path), at * UNIT_BYTES, text, messages=len(wrong))
+
+
+def _unreadable(plan: LogPlan, error: StoreError | OSError) -> Finding | None:
+    """Return the problem for what cannot be read; ``None`` if its kind says so already."""
+    if isinstance(error, OSError) and error.errno in _OTHER_KINDS:
+        return None
+    path = getattr(error, "filename", None) or getattr(error, "path", None) or plan.path
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    kind = "permission" if isinstance(error, PermissionError) else "unreadable"
+    return Finding("stop", kind, relative(Path(plan.path), os.fsdecode(path)), None, reason)
+
+
+def _damage(plan: LogPlan, ranges: list[_Range]) -> Iterator[RecoveredRange]:
+    """Yield the damage of the whole log: zeros behind the last record are its end."""
+    last = max((one.first_record for one in ranges), default=-1)
+    for number, one in enumerate(ranges):
+        following = next((after.first_record for after in ranges[number + 1 :]
+                          if after.first_record >= 0), -1)  # fmt: skip
+        for offset, resumed, reason, blank in one.bad:
+            if resumed < 0 and following < 0 and (blank or offset > last):
+                if not blank:
+                    yield RecoveredRange("torn", offset, plan.end, None, reason, None)
+                continue
+            stop = resumed if resumed >= 0 else following if following >= 0 else plan.end
+            kind = "damaged" if stop < plan.end or resumed >= 0 or following >= 0 else "torn"
+            yield RecoveredRange(kind, offset, stop, None, reason, None)
+
+
+class _UnitCheck:
+    """Comparison of the units of a log range with the queues' files."""
+
+    def __init__(self, plan: LogPlan, walk: LogWalk, result: _Range) -> None:
+        self._plan = plan
+        self._walk = walk
+        self._result = result
+        self._files: dict[_Queue, QueueFiles] = {}
+
+    def _queue(self, queue: _Queue) -> QueueFiles:
+        if (known := self._files.get(queue)) is None:
+            known = self._files[queue] = QueueFiles(self._plan.path, *queue, self._plan.config)
+        return known
+
+    def compare(self, run: UnitRun) -> None:
+        """Compare the units of consecutive records of a queue."""
+        queue = run.topic, run.queue_id
+        spans = self._result.spans.setdefault(queue, [])
+        if spans and spans[-1][1] == run.first:
+            spans[-1][1] = run.stop
+        else:
+            spans.append([run.first, run.stop])
+        self._result.units += run.stop - run.first
+        try:
+            self._compare(queue, run)
+        except OSError as error:
+            if (unreadable := _unreadable(self._plan, error)) is not None:
+                self._result.add(unreadable)
+
+    def _compare(self, queue: _Queue, run: UnitRun) -> None:
+        files = self._queue(queue)
+        at = 0
+        for path, start, data in files.read(run.first, run.stop):
+            wanted = run.units[at : at + len(data)]
+            at += len(data)
+            if data == wanted:
+                continue
+            file = relative(Path(self._plan.path), path)
+            wrong: dict[str, list[tuple[int, UnitDifference]]] = {}
+            for one in differing_units(run.topic, wanted, data):
+                kind = self._kind(queue, start + one.number, one, has_file=bool(files.starts))
+                if kind is not None:
+                    wrong.setdefault(kind, []).append((start + one.number, one))
+            for kind, found in wrong.items():
+                last = found[-1][0]
+                if kind == "unit-missing" and self._plan.unclean and self._ends(files, last + 1):
+                    continue  # a recovery enters them
+                place = file.rpartition("/")[0] if kind == "queue-missing" else file
+                self._result.add(_unit_finding(kind, place, found))
+
+    @staticmethod
+    def _ends(files: QueueFiles, at: int) -> bool:
+        """Whether there is no unit at a queue offset."""
+        return not any(used_units(data) for _, _, data in files.read(at, at + 1))
+
+    def _kind(self, queue: _Queue, at: int, one: UnitDifference, *, has_file: bool) -> str | None:
+        """Return the kind of a difference; ``None`` if a later record has the queue offset."""
+        if one.found is None:
+            if self._plan.unclean and not has_file:
+                return None  # a recovery makes the queue
+            return "unit-missing" if has_file else "queue-missing"
+        found = one.found
+        if found.physical_offset > one.expected.physical_offset and self._walk.has_unit(
+            *queue, at, found.physical_offset, found.size
+        ):
+            return None
+        for near in (at - 1, at + 1):
+            if near >= 0 and self._walk.has_unit(*queue, near, found.physical_offset, found.size):
+                return "unit-duplicate"
+        return "unit-mismatch"
+
+
+def _unit_finding(kind: str, file: str, found: list[tuple[int, UnitDifference]]) -> Finding:
+    """Return the problem for units of a file."""
+    at, one = found[0]
+    count = f"{len(found):,} unit{'' if len(found) == 1 else 's'}"
+    place = f"the first at queue offset {at}, for the record at {one.expected.physical_offset}"
+    # The others differ in the tags code alone.
+    lost = sum(each.found is not None and each.found[:2] != each.expected[:2] for _, each in found)
+    if one.found is None:
+        text = f"{count} missing, {place}"
+    elif kind == "unit-duplicate":
+        text = f"{count} that another queue offset has too, {place}"
+    else:
+        there, wanted = one.found, one.expected
+        text = (
+            f"{count} other than the log's, {place}: {there.physical_offset}, {there.size} bytes, "
+            f"tags code {there.tags_code}; the record has {wanted.size} bytes, tags code "
+            f"{wanted.tags_code}"
+        )
+    severity: Literal["lost", "warn"] = "lost" if lost else "warn"
+    text += ": rebuild the queue"
+    offset = None if kind == "queue-missing" else at * UNIT_BYTES
+    return Finding(severity, kind, file, offset, text, messages=lost, by_start=lost > 0)

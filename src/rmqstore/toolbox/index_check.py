@@ -1,0 +1,148 @@
+"""Comparison of index files with the keys of a log's ranges, and of their links with themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
+
+from rmqstore.base.layout import INDEX_HEADER_BYTES, INDEX_RANGE, INDEX_SLOT_BYTES, INT32, INT64_MAX
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.errors import StoreError
+from rmqstore.files import paths
+from rmqstore.files.regular import open_regular
+from rmqstore.offline.index import IndexFileReader, LooseEntry, index_seconds, loose_entries
+from rmqstore.offline.start_files import numbers_of
+from rmqstore.offline.walk import ENTRY_BYTES, LogWalk
+
+__all__ = ["EntryCheck", "file_faults"]
+
+_KEPT = 200_000  # index entries of a range kept for comparison out of order
+_TEXTS = {
+    "index-time": "{} with another time than the record's",
+    "index-duplicate": "{} that another one repeats",
+    "index-extra": "{} of no record with that key",
+}
+
+
+def file_faults(path: str, config: StoreConfig, *, counted: bool) -> list[tuple[str, str]]:
+    """Return the faults of an index file by itself, each with its kind.
+
+    ``counted``: its header's number of used slots has to be right.
+    """
+    import numpy as np
+
+    found = []
+    with closing(IndexFileReader(path, config)) as reader:
+        bad, count = reader.check_chains(1)
+    if bad:
+        number, expected, there = bad[0]
+        what = f"entry {number}" if number >= 0 else f"slot {-1 - number}"
+        found.append(
+            (
+                "index-chain",
+                f"{count:,} wrong links, the first of {what}: to entry {there}, not {expected}: a "
+                "broker finds fewer messages there, or searches for ever",
+            )
+        )
+    (said,) = numbers_of(path, INT32, INDEX_RANGE.size)
+    with open_regular(path) as file:
+        file.seek(INDEX_HEADER_BYTES)
+        slots = np.frombuffer(file.read(INDEX_SLOT_BYTES * config.max_hash_slot_num), np.int32)
+    used = int(np.count_nonzero(slots))
+    if counted and used != said:
+        found.append(("index-header", f"its header says {said:,} used slots, and {used:,} are"))
+    return found
+
+
+class EntryCheck:
+    """Comparison of the index entries of a log range with all index files."""
+
+    def __init__(
+        self, config: StoreConfig, files: Iterable[str], start: int, stop: int, end: int
+    ) -> None:
+        self._end = end  # keys of records after it may be missing
+        self._is_behind = start > end or not config.message_index_enable
+        # File, reader, remaining entries of the range, end time of the previous file.
+        self._parts: list[tuple[str, IndexFileReader, int, int, int]] = []
+        before = -1
+        for path in files:
+            with ExitStack() as opened:
+                try:
+                    part = opened.enter_context(closing(IndexFileReader(path, config)))
+                    low, high = part.first_at(start), part.first_at(stop)
+                except (StoreError, OSError):
+                    before = -1
+                    continue  # reported by that file's task
+                if low < high:
+                    opened.pop_all()
+                    self._parts.append((path, part, low, high, before))
+                before = part.end_timestamp
+        self._wanted: list[LooseEntry] = []  # from the first difference on
+        self._uncounted = 0
+        self._differs = False
+
+    def compare(self, data: memoryview) -> None:
+        """Compare the next entries; those not found in order are kept for :meth:`end`."""
+        while data and self._parts and not self._differs:
+            path, part, low, high, before = self._parts[0]
+            count = min(high - low, len(data) // ENTRY_BYTES)
+            matched = part.matching(low, low + count, data, before)
+            data = data[matched * ENTRY_BYTES :]
+            if low + matched == high:
+                self._parts.pop(0)
+                part.close()
+            else:
+                self._parts[0] = (path, part, low + matched, high, before)
+            self._differs = matched < count
+        count = len(data) // ENTRY_BYTES
+        if self._is_behind:
+            return
+        if self._end == INT64_MAX and (not self._parts or len(self._wanted) + count > _KEPT):
+            self._uncounted += count  # nothing to compare them with
+        else:
+            self._wanted += loose_entries(data)
+
+    def close(self) -> None:
+        """Close the index files."""
+        for _, part, _, _, _ in self._parts:
+            part.close()
+
+    def end(self, walk: LogWalk, unread: list[tuple[int, int]]) -> Iterator[tuple[str, str, str]]:
+        """Compare what was not found in order; yield kind, file and text of each fault.
+
+        ``unread`` are parts of the log whose keys are not known.
+        """
+        known = Counter((one.key_hash, one.physical_offset) for one in self._wanted)
+        times = {(one.key_hash, one.physical_offset): one.store_timestamp for one in self._wanted}
+        for path, part, low, high, before in self._parts:
+            wrong: Counter[str] = Counter()
+            first: dict[str, int] = {}
+            entries = part.entries(low, min(high, low + _KEPT))
+            for at, (key_hash, offset, seconds) in enumerate(entries, low):
+                key = key_hash, offset
+                kind = None
+                if known[key] > 0:
+                    known[key] -= 1
+                    # The first entry's time is counted from the end of the previous file.
+                    wanted = index_seconds(part.begin_timestamp if at > 1 else before, times[key])
+                    if seconds != wanted and (at > 1 or before >= 0):
+                        kind = "index-time"
+                elif not self._uncounted and not any(one[0] <= offset < one[1] for one in unread):
+                    kind = "index-duplicate" if walk.has_key(offset, key_hash) else "index-extra"
+                if kind is not None:
+                    wrong[kind] += 1
+                    first.setdefault(kind, at)
+            for kind, count in wrong.items():
+                what = _TEXTS[kind].format(f"{count:,} {'entry' if count == 1 else 'entries'}")
+                yield kind, path, f"{what}, the first number {first[kind]}; rebuild the index"
+        lacking = {key[1]: count for key, count in known.items() if count and key[1] <= self._end}
+        missing = sum(lacking.values()) + self._uncounted
+        if missing:
+            place = f", the first of the record at {min(lacking)}" if lacking else ""
+            yield (
+                "index-missing",
+                paths.INDEX,
+                f"no entry for {missing:,} keys of the log{place}: a broker does not find these; "
+                "rebuild the index",
+            )
