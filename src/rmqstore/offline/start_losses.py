@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ from rmqstore.types import RecoveredRange
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
 
-__all__ = ["loss_findings"]
+__all__ = ["log_of", "loss_findings", "recovery_start"]
 
 _AHEAD_MS = 86_400_000  # checkpoint times further ahead are invalid: the core's TIMES_AHEAD_MS
 _MARGIN_MS = 3000  # of StoreCheckpoint.getMinTimestamp
@@ -49,18 +49,13 @@ def loss_findings(
 
     ``examined`` has the log's damage if all of it was read, ``None`` else.
     """
-    log = sorted(
-        (start, one.path)
-        for directory in directories
-        for one in listed(directory) or []
-        if (start := paths.parse_offset_file_name(one.name)) is not None
-    )
+    log = log_of(directories)
     if not log:
         return
     killed = os.path.lexists(root / paths.ABORT)
     ends = QueueEnds(opened, root, sizes, whole=examined is not None)
     times = _checkpoint(root)
-    from_file = _abnormal_start(log, times) if killed else log[-RECOVERED_FILES:][0][0]
+    from_file = recovery_start(root, log)
     yield from _gaps(root, log, sizes.log, None if killed else ends.dispatched)
     damaged = [
         one
@@ -80,6 +75,23 @@ def loss_findings(
         yield from _newer_checkpoint(opened, root, *times[:2])
     for newer in find_newer(os.fspath(root)):
         yield Finding("warn", "newer-format", newer.place, None, str(newer))
+
+
+def log_of(directories: Iterable[Path]) -> list[tuple[int, str]]:
+    """Return a log's files by name, each with its physical offset, in order."""
+    return sorted(
+        (start, one.path)
+        for directory in directories
+        for one in listed(directory) or []
+        if (start := paths.parse_offset_file_name(one.name)) is not None
+    )
+
+
+def recovery_start(root: Path, log: Sequence[tuple[int, str]]) -> int:
+    """Return the start of the log file with which a broker's recovery begins."""
+    if os.path.lexists(root / paths.ABORT):
+        return _abnormal_start(log, _checkpoint(root))
+    return log[-RECOVERED_FILES:][0][0]
 
 
 def _gaps(
@@ -237,7 +249,7 @@ def _newer_checkpoint(
         yield Finding("warn", "checkpoint", paths.CHECKPOINT, None, message)
 
 
-def _abnormal_start(log: list[tuple[int, str]], times: tuple[int, ...]) -> int:
+def _abnormal_start(log: Sequence[tuple[int, str]], times: tuple[int, ...]) -> int:
     """Return the start of the file with which recovery after a kill begins."""
     newest = max(0, min(times[:2]) - _MARGIN_MS)
     for start, path in reversed(log):

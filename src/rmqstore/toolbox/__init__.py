@@ -24,6 +24,7 @@ from rmqstore.toolbox.offsets import (
     offsets_get,
     offsets_set,
 )
+from rmqstore.toolbox.plan import GroupLoss, Plan, PlanEvent, plan
 from rmqstore.toolbox.search import grep
 from rmqstore.toolbox.unconsumed import unconsumed
 from rmqstore.toolbox.verify import Checked, Report, verify
@@ -31,7 +32,10 @@ from rmqstore.toolbox.verify import Checked, Report, verify
 __all__ = [
     "Checked",
     "DiskUse",
+    "GroupLoss",
     "GroupOffset",
+    "Plan",
+    "PlanEvent",
     "Report",
     "Statistics",
     "Step",
@@ -41,6 +45,7 @@ __all__ = [
     "offsets_clone",
     "offsets_get",
     "offsets_set",
+    "plan",
     "statistics",
     "trace",
     "unconsumed",
