@@ -93,6 +93,26 @@ cdef void heap_sink(MergedQueues *merged, int64_t place) noexcept nogil:
         place = child
 
 
+cdef int64_t lane_begin(
+    Queue *queue, int64_t physical_offset, int64_t low, int64_t stop,
+) noexcept nogil:
+    """As queue_first_at_or_after, but a missing file before it is not passed over."""
+    cdef int64_t first = queue_first_at_or_after(queue, physical_offset, low, stop)
+    cdef int64_t file_units = queue.files.file_size // UNIT_BYTES
+    cdef int64_t at = first
+    cdef int64_t rc
+    cdef Unit unit
+    while at > low:
+        rc = queue_unit_at(queue, at - 1, &unit)
+        if rc != E_NOT_FOUND and rc != E_REMOVED:
+            break
+        at = max(low, (at - 1) // file_units * file_units)
+    while at < first and queue_unit_at(queue, at, &unit) == 0 \
+            and unit.physical_offset < physical_offset:
+        at += 1                              # of a file that was cut
+    return at
+
+
 cdef int64_t merged_add(MergedQueues *merged, Queue *queue, int64_t start) noexcept nogil:
     """Add the units of a queue whose records begin in [start, merged.end) of the log."""
     cdef Lane *grown
@@ -109,11 +129,11 @@ cdef int64_t merged_add(MergedQueues *merged, Queue *queue, int64_t start) noexc
     lane = &merged.lanes[merged.lane_count]
     memset(lane, 0, sizeof(Lane))
     lane.queue = queue
-    lane.at = queue_first_at_or_after(queue, start, low, high)
+    lane.at = lane_begin(queue, start, low, high)
     if 0 <= lane.at < high and not queue.files.writable \
             and queue_unit_at(queue, lane.at, &unit) == 0 and unit.size <= 0 \
             and file_set_list(&queue.files, NULL) > 0:           # the file may be another one
-        lane.at = queue_first_at_or_after(queue, start, low, high)
+        lane.at = lane_begin(queue, start, low, high)
     if lane.at < 0:
         return lane.at
     lane.stop = queue_first_at_or_after(queue, merged.end, lane.at, high)

@@ -32,6 +32,7 @@ cdef int64_t scan_slice(Scan *scan) noexcept nogil:
         rc = scan_begin(scan) if scan.whole == NULL else scan_begin_part(scan)
         if rc == E_REMOVED and source.queues.removed != NULL:
             rc = scan_go_on(scan, rc)
+            scan.ended = rc == 0
         if rc < 0:
             return scan_failed(scan, rc)
     if source.by_units:

@@ -227,8 +227,7 @@ cdef int64_t scan_along_queue(Scan *scan) noexcept nogil:
     source.queues.end = queue_end(queue, lane.at, lane.stop)
     times_narrow(store, scan.filter.since, scan.filter.until, scan.head, &source.cursor.at,
                  &source.cursor.stop)
-    lane.at = max(lane.at, queue_first_at_or_after(
-        queue, source.cursor.at, lane.at, lane.stop))
+    lane.at = max(lane.at, lane_begin(queue, source.cursor.at, lane.at, lane.stop))
     if source.cursor.stop < scan.head:
         rc = queue_first_at_or_after(queue, source.cursor.stop, lane.at, lane.stop)
         lane.stop = rc if rc >= 0 else lane.stop
