@@ -22,57 +22,49 @@ from rmqstore.cli import failures
 
 __all__ = ["main"]
 
-# verb: module under rmqstore.cli, one line of help
-_VERBS = {
-    "info": ("inspect", "Summary of a store: state, offsets, times, sizes."),
-    "topics": ("inspect", "Topics with their messages, bytes and times."),
-    "queues": ("inspect", "Queues with their offsets, bytes and times."),
-    "verify": ("verify", "Would a broker start, what is wrong, what mends it."),
-    "plan": ("plan", "What a broker would do: recover, delete, fill the disk."),
-    "topics": ("inspect", "Topics with their queues, messages and times."),
-    "queues": ("inspect", "Queues with their offsets and times."),
-    "du": ("sizes", "Bytes and messages by topic, queue, day, hour, tag or group."),
-    "stats": ("sizes", "Rate, sizes, tags and keys of a topic."),
-    "cat": ("messages", "Show messages, oldest first."),
-    "get": ("messages", "Show one message by its id."),
-    "find": ("messages", "Find messages by key, newest first."),
-    "grep": ("search", "Messages by the text of their bodies and properties."),
-    "trace": ("journey", "History of a message: half, delayed, retried, dead, passed."),
-    "groups": ("groups", "Consumer groups, their topics, and with --lag their lag."),
-    "lag": ("groups", "Lag of groups: messages, bytes and time."),
-    "unconsumed": ("search", "Messages that a group has not consumed."),
-    "offsets": ("offsets", "Offsets of a group: get, set, by-time, clone."),
-    "dlq": ("groups", "Dead letters by group."),
-    "put": ("put", "Write one message a line from standard input."),
-    "clean": ("clean", "Files that retention would delete; deletes them with --apply."),
-    "delays": ("waiting", "Delayed messages that wait, and when they are due."),
-    "txn": ("waiting", "Half messages of transactions, and those without an end."),
-    "restore": ("restore", "Bytes that recovery removed from the log; puts them back."),
-    "snapshot": ("snapshot", "A copy of a store in use, which opens clean."),
-    "serve": ("serve", "Name server and broker for RocketMQ clients, on a store."),
-    "demo": ("demo", "Make a store of order events, then read and find them."),
-    "completion": ("completion", "Completion script for bash, zsh or fish."),
-    "help": ("manual", "A verb, or what verbs share: times, formats, places."),
-}
-# By job; a verb that is in none comes last.
+# By job: verb: module under rmqstore.cli, one line of help
 _SECTIONS = {
-    "look": "info topics queues du stats groups lag delays txn dlq metrics report",
-    "find": "cat get find grep trace unconsumed",
-    "mend": "verify plan repair rebuild restore clean offsets config",
-    "move": "put import export extract diff backup snapshot",
-    "serve": "serve",
-    "more": "demo completion help",
+    "look": {
+        "info": ("inspect", "Summary of a store: state, offsets, times, sizes."),
+        "topics": ("inspect", "Topics with their messages, bytes and times."),
+        "queues": ("inspect", "Queues with their offsets, bytes and times."),
+        "du": ("sizes", "Bytes and messages by topic, queue, day, hour, tag or group."),
+        "stats": ("sizes", "Rate, sizes, tags and keys of a topic."),
+        "groups": ("groups", "Consumer groups, their topics, and with --lag their lag."),
+        "lag": ("groups", "Lag of groups: messages, bytes and time."),
+        "delays": ("waiting", "Delayed messages that wait, and when they are due."),
+        "txn": ("waiting", "Half messages of transactions, and those without an end."),
+        "dlq": ("groups", "Dead letters by group."),
+    },
+    "find": {
+        "cat": ("messages", "Show messages, oldest first."),
+        "get": ("messages", "Show one message by its id."),
+        "find": ("messages", "Find messages by key, newest first."),
+        "grep": ("search", "Messages by the text of their bodies and properties."),
+        "trace": ("journey", "History of a message: half, delayed, retried, dead, passed."),
+        "unconsumed": ("search", "Messages that a group has not consumed."),
+    },
+    "mend": {
+        "verify": ("verify", "Would a broker start, what is wrong, what mends it."),
+        "plan": ("plan", "What a broker would do: recover, delete, fill the disk."),
+        "restore": ("restore", "Bytes that recovery removed from the log; puts them back."),
+        "clean": ("clean", "Files that retention would delete; deletes them with --apply."),
+        "offsets": ("offsets", "Offsets of a group: get, set, by-time, clone."),
+    },
+    "move": {
+        "put": ("put", "Write one message a line from standard input."),
+        "snapshot": ("snapshot", "A copy of a store in use, which opens clean."),
+    },
+    "serve": {
+        "serve": ("serve", "Name server and broker for RocketMQ clients, on a store."),
+    },
+    "more": {
+        "demo": ("demo", "Make a store of order events, then read and find them."),
+        "completion": ("completion", "Completion script for bash, zsh or fish."),
+        "help": ("manual", "A verb, or what verbs share: times, formats, places."),
+    },
 }
-
-
-def _sections() -> dict[str, list[str]]:
-    """Return the verbs that there are, by section."""
-    found = {
-        name: [one for one in verbs.split() if one in _VERBS] for name, verbs in _SECTIONS.items()
-    }
-    listed = {verb for verbs in found.values() for verb in verbs}
-    found["more"] += [verb for verb in _VERBS if verb not in listed]
-    return found
+_VERBS = {verb: row for verbs in _SECTIONS.values() for verb, row in verbs.items()}
 
 
 class _LazyGroup(click.Group):
@@ -82,16 +74,16 @@ class _LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of the help."""
-        return [verb for verbs in _sections().values() for verb in verbs]
+        return list(_VERBS)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the verbs that begin so, by section, without importing any, or options."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         return [
-            CompletionItem(verb, help=f"{section}: {_VERBS[verb][1]}")
-            for section, verbs in _sections().items()
-            for verb in verbs
+            CompletionItem(verb, help=f"{section}: {text}")
+            for section, verbs in _SECTIONS.items()
+            for verb, (_, text) in verbs.items()
             if verb.startswith(incomplete)
         ]
 
@@ -117,10 +109,12 @@ class _LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of verbs by section, without importing any."""
         width = max(map(len, _VERBS))
-        for section, verbs in _sections().items():
+        for section, verbs in _SECTIONS.items():
             formatter.write(f"\nVerbs: {section}\n")
             with formatter.indentation():
-                formatter.write_dl([(f"{verb:<{width}}", _VERBS[verb][1]) for verb in verbs])
+                formatter.write_dl(
+                    [(f"{verb:<{width}}", text) for verb, (_, text) in verbs.items()]
+                )
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb; end silently when the reader of a pipe closes it."""

@@ -22,7 +22,6 @@ from rmqstore.consume.lag import (
     time_of_one,
     within_bounds,
 )
-
 from rmqstore.errors import StoreCorruptError
 
 if TYPE_CHECKING:
