@@ -77,9 +77,9 @@ def plan(
         for one in found.events:
             facts = dataclasses.asdict(one)
             facts["at"], facts["oldest_kept"] = _time(one.at, local), _time(one.oldest_kept, local)
-            write_bytes(json_bytes(facts, separators=(",", ":")))
+            write_bytes(json_bytes(facts))
         disk = {"event": "disk", "used": found.used, "full_at": _time(found.full_at, local)}
-        write_bytes(json_bytes(disk, separators=(",", ":")))
+        write_bytes(json_bytes(disk))
         return
     with writer_for(form, _COLUMNS, local=local) as writer:
         for one in found.events:

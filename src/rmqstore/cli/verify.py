@@ -68,8 +68,8 @@ def verify(
         _show(store, report)
     elif form == "jsonl":
         for one in (_verdict(report), *(found.to_json() for found in report.problems)):
-            write_bytes(json_bytes(one, separators=(",", ":")))
-        write_bytes(json_bytes(_end(report), separators=(",", ":")))
+            write_bytes(json_bytes(one))
+        write_bytes(json_bytes(_end(report)))
     else:
         with writer_for(form, _COLUMNS) as writer:
             for found in report.problems:
