@@ -116,7 +116,7 @@ def test_a_store_in_use_whose_lock_was_deleted(root: Path, run: Run) -> None:
     (root / "lock").unlink()
     line = one_line(run("put", root, "orders", input=b"x\n"), 3)
     assert "do not delete 'lock'" in line
-    assert '"state": "in use"' in run("info", root, "-o", "jsonl").stdout
+    assert '"state":"in use"' in run("info", root, "-o", "jsonl").stdout
     (root / "lock").write_bytes(b"lock")
     assert one_line(run("put", root, "orders", input=b"x\n"), 3) == line
     with pytest.raises(rmqstore.StoreFailedError):
