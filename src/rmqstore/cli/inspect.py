@@ -26,12 +26,12 @@ from rmqstore.cli.table import print_fields
 from rmqstore.cli.text import human_bytes, plural
 from rmqstore.cli.verdict import verdict_facts, verdict_fields, verdict_of, verdict_reason
 from rmqstore.cli.writers import writer_for
+from rmqstore.consume.lag import queue_bytes
 from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreError
 from rmqstore.files.links import files_below
 from rmqstore.files.paths import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
 from rmqstore.services.stored import is_system_topic
-from rmqstore.toolbox.disk_use import queue_bytes
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["disk_use", "info", "queues", "say_hidden", "topics"]
 
 _BLOCK = 512  # unit of st_blocks, in bytes
-_COUNTED_BYTES = 8 << 30  # largest log that is read to count its messages
+_COUNTED_BYTES = 128 << 20  # largest log that is read to count its messages
 _WAITING = (("delayed", "delayed"), ("in_doubt", "in doubt"))
 _PERMISSIONS = ((4, "R"), (2, "W"), (1, "X"))
 

@@ -39,6 +39,7 @@ class Column:
     # Fewest characters to which a text is shortened before another column is left out; 0: it is not
     # shortened.
     least: int = 0
+    asked: bool = False  # named on the command line: it stays even if it is equal in all rows
 
     @property
     def right(self) -> bool:

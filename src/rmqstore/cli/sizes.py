@@ -91,7 +91,7 @@ def du(
     if found:
         say(f"{plural(len(found), 'damaged place')} of the log left out, the first: {found[0]}")
     columns = [
-        *(_KEY_COLUMNS[key] for key in keys),
+        *(dataclasses.replace(_KEY_COLUMNS[key], asked=True) for key in keys),
         Column("messages", "count"),
         Column("bytes", "bytes"),
         Column("first", "time", rank=3),

@@ -146,7 +146,8 @@ class TableWriter(Writer):
         named = []
         # What was asked for, and counts, which are findings, stay; of the rest the least important
         # goes first.
-        free = sorted(set(equal) - out, key=lambda number: (-self.columns[number].rank, -number))
+        free = [number for number in equal if number not in out and not self.columns[number].asked]
+        free.sort(key=lambda number: (-self.columns[number].rank, -number))
         if len(self._rows) < 2 or not self._is_whole:
             free = []
         for number in free:

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqstore.base import arrays
 from rmqstore.base.layout import UNIT, UNIT_BLANK_SIZE
 from rmqstore.base.warn import log_warning
+from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
 from rmqstore.errors import StoreCorruptError, StoreError
 from rmqstore.files import paths
 
@@ -29,6 +31,7 @@ __all__ = [
     "QueueBounds",
     "bounds_by_topic",
     "lag_of",
+    "queue_bytes",
     "queued_size",
     "time_of_one",
     "with_uncommitted",
@@ -238,6 +241,14 @@ def queued_size(core: Core, topic: str, queue_id: int, start: int, stop: int) ->
             total += int(counted.sum())
         start = end
     return messages, total
+
+
+def queue_bytes(core: Core, topic: str, queue_id: int) -> int | None:
+    """Return the bytes of a queue's records in the log, by its units; None for a light queue."""
+    if topic.startswith(LIGHT_PREFIX):
+        return None
+    read = partial(queued_size, core, topic, queue_id)
+    return within_bounds(core, topic, queue_id, core.bounds(topic, queue_id), read)[1]
 
 
 def _behind(core: Core, topic: str, queue_id: int, first: int, stop: int) -> timedelta:

@@ -37,7 +37,6 @@ __all__ = [
     "disk_use_keys",
     "disk_use_of",
     "group_of",
-    "queue_bytes",
     "statistics",
     "statistics_of",
 ]
@@ -227,14 +226,6 @@ def _from_units(store: MessageStore, keys: tuple[str, ...]) -> dict[tuple[Any, .
         if row[0]:
             rows[values] = _added(rows.get(values, _NOTHING), *row)
     return rows
-
-
-def queue_bytes(core: Core, topic: str, queue_id: int) -> int | None:
-    """Return the bytes of a queue's records in the log, by its units; None for a light queue."""
-    if topic.startswith(LIGHT_PREFIX):
-        return None
-    read = partial(queued_size, core, topic, queue_id)
-    return within_bounds(core, topic, queue_id, core.bounds(topic, queue_id), read)[1]
 
 
 def _queue_row(core: Core, topic: str, queue_id: int, start: int, stop: int) -> _Row:

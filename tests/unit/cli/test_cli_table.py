@@ -110,14 +110,16 @@ def test_what_is_equal_in_all_rows_gives_way_first(root: Path) -> None:
     assert headings(on_terminal(40, "cat", root).lines[0])[0] == "topic"
 
 
-def table(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[dict[str, object]]) -> list[str]:
+def table(
+    monkeypatch: pytest.MonkeyPatch, width: int, rows: list[dict[str, object]], asked: str = ""
+) -> list[str]:
     screen = Screen(io.BytesIO(), encoding="utf-8", write_through=True)
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "dumb")  # no styles
     columns = [
         Column("name", "name", least=4),
-        Column("kind", rank=1),
+        Column("kind", rank=1, asked=asked == "kind"),
         Column("place", rank=2),
         Column("bytes", "count"),
         Column("body", least=8),
@@ -142,6 +144,8 @@ def test_equal_columns_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[2].split() == ["7", "b" * 30]
     lines = table(monkeypatch, 38, [one | {"kind": ""} for one in rows])
     assert lines[0] == "in all rows: name audit"
+    asked = table(monkeypatch, 38, rows, asked="kind")
+    assert headings(asked[1])[0] == "kind"
     # One row says nothing about others.
     assert headings(table(monkeypatch, 40, rows[:1])[0])[0] == "name"
 
