@@ -74,7 +74,7 @@ def groups(
 ) -> None:
     """List consumer groups and their topics.
 
-    Those that every broker has for itself, CID_RMQ_SYS_TRANS and the like, are hidden.
+    Those that a broker has for itself, CID_RMQ_SYS_TRANS and the like, are hidden.
     """
     entry = (
         Column("retry_max", "count", heading="retries", rank=5),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ from rmqstore.services.stored import is_system_topic
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
-    from rmqstore.topic import Queue
+    from rmqstore.topic import Queue, Topic
 
 __all__ = ["disk_use", "info", "queues", "say_hidden", "topics"]
 
@@ -43,6 +43,7 @@ _BLOCK = 512  # unit of st_blocks, in bytes
 _COUNTED_BYTES = 128 << 20  # largest log that is read to count its messages
 _WAITING = (("delayed", "delayed"), ("in_doubt", "in doubt"))
 _PERMISSIONS = ((4, "R"), (2, "W"), (1, "X"))
+_INHERIT = 1
 
 
 @store_command(
@@ -288,7 +289,7 @@ def _permissions(perm: int | None) -> str | None:
 def topics(*, store: str, config: str | None, every: bool, output: str | None, local: bool) -> None:
     """List topics with their queues, messages, bytes in the log, and times.
 
-    Those that every broker has for itself, such as SCHEDULE_TOPIC_XXXX, are hidden.
+    Those that a broker has for itself, such as SCHEDULE_TOPIC_XXXX, are hidden.
     """
     columns = (
         Column("topic", "name", width=80, least=32),
@@ -307,7 +308,8 @@ def topics(*, store: str, config: str | None, every: bool, output: str | None, l
         Progress("reading", "topics", among_rows=True) as progress,
     ):
         found = opened.topics
-        chosen = [name for name in found if every or not is_system_topic(name)]
+        hidden = set() if every else _system_topics(found)
+        chosen = [name for name in found if name not in hidden]
         progress.total = len(chosen)
         for name in chosen:
             topic = found[name]
@@ -328,6 +330,22 @@ def topics(*, store: str, config: str | None, every: bool, output: str | None, l
                 }
             )
     say_hidden(output, len(found) - len(chosen), "topic")
+
+
+def _system_topics(topics: Mapping[str, Topic]) -> set[str]:
+    """Return the topics that a broker has for itself.
+
+    Those of its own name and its cluster's are told by their permission to inherit, and are empty.
+
+    Source: ``broker/topic/TopicConfigManager.java``, ``common/topic/TopicValidator.java``.
+    """
+    named = {
+        name
+        for name, topic in topics.items()
+        if (topic.perm or 0) & _INHERIT and not any(queue.max_offset for queue in topic.values())
+    }
+    replies = {f"{name}_REPLY_TOPIC" for name in named}
+    return {name for name in topics if is_system_topic(name) or name in named | replies}
 
 
 def say_hidden(output: str | None, count: int, noun: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +63,22 @@ def test_topics_of_the_system_are_hidden(run: Run, filled: Path) -> None:
     assert table.stderr == "rmqstore: 3 topics of the system are hidden; --all shows them\n"
     assert run("topics", filled, "-o", "table", "--all").stderr == ""
     assert run("topics", filled).stderr == ""
+
+
+def test_topics_that_a_real_broker_made_for_itself(
+    run: Run, broker_store: Callable[[str], Any]
+) -> None:
+    root = broker_store("broker-clean").root
+    seen = {str(row["topic"]) for row in rows(run("topics", root))}
+    every = {str(row["topic"]) for row in rows(run("topics", root, "--all"))}
+    assert every - seen == {
+        "BenchmarkTest", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "OFFSET_MOVED_EVENT",
+        "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX",
+        "SELF_TEST_TOPIC", "TBW102", "TRANS_CHECK_MAX_TIME_TOPIC", "broker-a",
+    }  # fmt: skip
+    assert {"orders", "%RETRY%orders-group", "%DLQ%orders-group"} <= seen
+    halves = rows(run("txn", root))
+    assert len(halves) == len({half["uniq_key"] for half in halves}) == 30  # of 180 copies
 
 
 def test_a_half_message_is_listed_once(run: Run, tmp_path: Path) -> None:
