@@ -136,9 +136,12 @@ def _closed(
 
 
 def file_findings(
-    root: Path, tree: Tree, owner: LockOwner | None, reported: Collection[str]
+    root: Path, tree: Tree, owner: LockOwner | None, reported: Collection[str], newest: int
 ) -> Iterator[Finding]:
-    """Yield findings on names, access, links and small files; ``reported`` names files with one."""
+    """Yield findings on names, access, links and small files.
+
+    ``reported`` names files with one already, ``newest`` is the latest store time known.
+    """
     for file, reason in tree.broken:
         if file not in reported:
             yield Finding("lost", "link", file, None, f"{reason}: mount its disk, or remove it")
@@ -160,7 +163,7 @@ def file_findings(
             line="Lock failed,MQ already started",
         )  # fmt: skip
     if paths.CHECKPOINT not in reported:
-        yield from _checkpoint(root, in_use=owner is not None)
+        yield from _checkpoint(root, newest, in_use=owner is not None)
     if tree.quarantined:
         yield Finding(
             "warn", "quarantine", paths.QUARANTINE, None,
@@ -225,7 +228,7 @@ def _deleted(root: Path) -> Iterator[Finding]:
         yield Finding("lost", "json", paths.DELETED_TOPICS, None, message)
 
 
-def _checkpoint(root: Path, *, in_use: bool) -> Iterator[Finding]:
+def _checkpoint(root: Path, newest: int, *, in_use: bool) -> Iterator[Finding]:
     """Yield what a checkpoint's length, times and other bytes show."""
     path = root / paths.CHECKPOINT
     closed = not in_use and not os.path.lexists(root / paths.ABORT)
@@ -250,7 +253,7 @@ def _checkpoint(root: Path, *, in_use: bool) -> Iterator[Finding]:
         message = f"{size} bytes, not {layout.CHECKPOINT_BYTES}: a broker takes what lacks as zeros"
         yield finding(message)
     times = layout.CHECKPOINT_TIMES.unpack_from(data.ljust(layout.CHECKPOINT_BYTES, b"\0"))
-    latest = time.time() * 1000 + _AHEAD_MS
+    latest = max(newest, time.time() * 1000) + _AHEAD_MS
     for name, at, millis in zip(("log", "queues", "index"), (0, 8, 16), times, strict=True):
         if not 0 <= millis <= latest:
             shown = format_millis(millis) if 0 <= millis < 1 << 48 else str(millis)

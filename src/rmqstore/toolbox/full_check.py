@@ -30,17 +30,21 @@ from rmqstore.offline.queues import QueueFiles, UnitDifference, differing_units,
 from rmqstore.offline.ranges import LogPlan, plan_log
 from rmqstore.offline.start_files import listed, numbers_of, relative
 from rmqstore.offline.walk import LogWalk, Unit, UnitRun
-from rmqstore.toolbox.index_check import EntryCheck, file_faults
+from rmqstore.services.stored import SCHEDULE_TOPIC
+from rmqstore.toolbox.ext_check import ExtFiles
+from rmqstore.toolbox.index_check import EntryCheck, file_faults, lies_within
 from rmqstore.types import RecoveredRange
 
 __all__ = ["FullCheck", "full_check"]
 
 _RANGE_BYTES = 32 << 20  # of the log, for a process at a time
 _LISTED = 1000  # problems kept of a range, or of an index file; others are counted
+_DAMAGES = 10_000  # ranges of the log kept, in all
 _OTHER_KINDS = (errno.EINVAL, errno.ELOOP, errno.ENOENT, errno.ENOTDIR)
 
 _T = TypeVar("_T")
 _Queue = tuple[str, int]
+_Bad = tuple[int, int, str, bool]
 
 
 @dataclass
@@ -78,7 +82,7 @@ class _Range(FullCheck):
 
     first_record: int = -1
     # Bad bytes: start, resumed record or -1, reason, and whether they are zeros.
-    bad: list[tuple[int, int, str, bool]] = field(default_factory=list)
+    bad: list[_Bad] = field(default_factory=list)
     spans: dict[_Queue, list[list[int]]] = field(default_factory=dict)  # queue offsets compared
 
 
@@ -104,10 +108,24 @@ def full_check(
         for chains in tasks.map(check.index_file, index):
             _join(whole, chains)
     damage = list(_damage(plan, ranges))
-    _join(whole, check.extra(ranges, damage))
+    if len(damage) > _DAMAGES:
+        last, rest = damage[-1], len(damage) - _DAMAGES
+        first = damage[_DAMAGES]
+        reason = f"{first.reason}; and {rest:,} more places"
+        damage[_DAMAGES:] = [RecoveredRange(first.kind, first.start, last.stop, None, reason, None)]
+    _join(whole, check.extra(ranges, sorted((one.start, one.stop) for one in damage)))
     # A missing file is a gap, not damage.
     whole.damage = [one for one in damage if Path(plan.file_of(one.start)).exists()]
     return whole
+
+
+def _fewer(bad: list[_Bad]) -> list[_Bad]:
+    """Return bad bytes of a range, the later ones as one if they are many."""
+    if len(bad) <= _LISTED:
+        return bad
+    offset, _, reason, _ = bad[_LISTED]
+    more = f"{reason}; and {len(bad) - _LISTED:,} more places"
+    return [*bad[:_LISTED], (offset, bad[-1][1], more, False)]
 
 
 def _join(whole: FullCheck, part: FullCheck) -> None:
@@ -203,12 +221,13 @@ class _Check:
             upto = resumed if resumed >= 0 else min(self.plan.end, max(stop, offset + 1))
             blank = offset >= self.plan.end or walk.is_blank(offset, upto)
             result.bad.append((offset, resumed, reason, blank))
+        result.bad = _fewer(result.bad)
         return result
 
     def _unread(self, walk: LogWalk) -> list[tuple[int, int]]:
         """Return the parts of the log without valid records, whose keys are not known."""
         found = [(bad, resumed if resumed >= 0 else INT64_MAX) for bad, _, resumed in walk.damages]
-        return [*found, (self.plan.end, INT64_MAX)] if self.plan.unclean else found
+        return sorted([*found, (self.plan.end, INT64_MAX)] if self.plan.unclean else found)
 
     def index_file(self, path: str) -> FullCheck:
         """Check an index file by itself."""
@@ -222,7 +241,7 @@ class _Check:
             result.add(Finding("warn", kind, self._file(path), None, text))
         return result
 
-    def extra(self, ranges: Iterable[_Range], damage: list[RecoveredRange]) -> FullCheck:
+    def extra(self, ranges: Iterable[_Range], damage: list[tuple[int, int]]) -> FullCheck:
         """Search for units without a record, outside the ranges' spans."""
         spans: dict[_Queue, list[list[int]]] = {}
         for one in ranges:
@@ -249,7 +268,7 @@ class _Check:
         self,
         queue: _Queue,
         spans: list[list[int]],
-        damage: list[RecoveredRange],
+        damage: list[tuple[int, int]],
         result: FullCheck,
     ) -> None:
         files = QueueFiles(self.plan.path, *queue, self.plan.config)
@@ -267,7 +286,7 @@ class _Check:
                 at = max(at, min(high, stop))
 
     def _without_record(
-        self, queue: _Queue, first: int, data: bytes, walk: LogWalk, damage: list[RecoveredRange]
+        self, queue: _Queue, first: int, data: bytes, walk: LogWalk, damage: list[tuple[int, int]]
     ) -> list[tuple[int, Unit]]:
         """Return the units that lead to no record of the queue, with their queue offsets."""
         wrong = []
@@ -275,7 +294,7 @@ class _Check:
             offset = unit.physical_offset
             if 0 <= offset < self.plan.first or (self.plan.unclean and offset >= self.plan.end):
                 continue  # removed by retention, or cut by recovery
-            if any(one.start <= offset < one.stop for one in damage):
+            if lies_within(offset, damage):
                 continue  # reported with the log
             if not walk.has_unit(*queue, first + number, offset, unit.size):
                 wrong.append((first + number, unit))
@@ -369,6 +388,17 @@ class _UnitCheck:
                     continue  # a recovery enters them
                 place = file.rpartition("/")[0] if kind == "queue-missing" else file
                 self._result.add(_unit_finding(kind, place, found))
+            if run.topic != SCHEDULE_TOPIC and not wrong:
+                self._compare_ext(queue, wanted, data)
+
+    def _compare_ext(self, queue: _Queue, wanted: memoryview, data: bytes) -> None:
+        with closing(ExtFiles(self._plan.path, *queue)) as files:
+            wrong = files.wrong(wanted, data)
+        if wrong:
+            text = f"{len(wrong):,} units lead to no ext unit with their record's tags code"
+            place = f"{paths.CONSUME_QUEUE_EXT}/{queue[0]}/{queue[1]}"
+            text += "; rebuild the queue"
+            self._result.add(Finding("warn", "ext-mismatch", place, wrong[0][1], text))
 
     @staticmethod
     def _ends(files: QueueFiles, at: int) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 
 from rmqstore.base.layout import INDEX_HEADER_BYTES, INDEX_RANGE, INDEX_SLOT_BYTES, INT32, INT64_MAX
@@ -15,7 +16,7 @@ from rmqstore.offline.index import IndexFileReader, LooseEntry, index_seconds, l
 from rmqstore.offline.start_files import numbers_of
 from rmqstore.offline.walk import ENTRY_BYTES, LogWalk
 
-__all__ = ["EntryCheck", "file_faults"]
+__all__ = ["EntryCheck", "file_faults", "lies_within"]
 
 _KEPT = 200_000  # index entries of a range kept for comparison out of order
 _TEXTS = {
@@ -23,6 +24,12 @@ _TEXTS = {
     "index-duplicate": "{} that another one repeats",
     "index-extra": "{} of no record with that key",
 }
+
+
+def lies_within(offset: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    """Whether one of the ranges, which are in order, has an offset."""
+    at = bisect_right(ranges, (offset, INT64_MAX))
+    return at > 0 and offset < ranges[at - 1][1]
 
 
 def file_faults(path: str, config: StoreConfig, *, counted: bool) -> list[tuple[str, str]]:
@@ -128,7 +135,7 @@ class EntryCheck:
                     wanted = index_seconds(part.begin_timestamp if at > 1 else before, times[key])
                     if seconds != wanted and (at > 1 or before >= 0):
                         kind = "index-time"
-                elif not self._uncounted and not any(one[0] <= offset < one[1] for one in unread):
+                elif not self._uncounted and not lies_within(offset, unread):
                     kind = "index-duplicate" if walk.has_key(offset, key_hash) else "index-extra"
                 if kind is not None:
                     wrong[kind] += 1

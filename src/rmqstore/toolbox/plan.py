@@ -293,7 +293,7 @@ class _Forecast:
         a_round = max(1, config.clean_resource_interval)
         yield self._deletion(
             due,
-            f"deleteWhen={config.delete_when}: files older than fileReservedTime={self._reserved} hours",
+            f"deleteWhen={config.delete_when}: files older than fileReservedTime={self._reserved}",
             self._expired(due, _HOUR // a_round * _FILES_A_ROUND),
         )
         used = f"{round(self.disk.used * 100)} % now"

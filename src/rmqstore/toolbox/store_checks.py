@@ -63,6 +63,11 @@ class StoreChecks:
         self._times: list[tuple[int, int]] = []  # physical offset and store time of records read
         self._keyed = -1  # the last record with keys that was read
 
+    @property
+    def newest(self) -> int:
+        """Latest store time of the records read, in ms since the epoch; 0 without any."""
+        return max((millis for _, millis in self._times), default=0)
+
     def findings(self, directories: list[Path]) -> Iterator[Finding]:
         """Yield everything found; ``directories`` are the log's."""
         yield from self._tails(directories)

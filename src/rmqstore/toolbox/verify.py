@@ -109,7 +109,14 @@ class Report:
     @property
     def clean(self) -> bool:
         """No problem asks for anything: there are at most notes on the state of the store."""
-        return all(one.severity == "warn" and one.kind in _NOTES for one in self.problems)
+        return all(map(_is_note, self.problems))
+
+
+def _is_note(one: Finding) -> bool:
+    """Whether a problem asks for nothing."""
+    # A size that one file alone shows may be right; an index file of another size is not.
+    is_doubt = one.kind == "size" and not one.file.startswith(paths.INDEX)
+    return one.severity == "warn" and (one.kind in _NOTES or is_doubt)
 
 
 def verify(
@@ -249,7 +256,7 @@ def _check(
     )
     tree = tree_of(root, directories)
     reported = {one.file for one in every}
-    every += file_findings(root, tree, owner, reported)
+    every += file_findings(root, tree, owner, reported, checks.newest)
     every += newer_findings(root)
     if owner is not None:
         every = [one for one in every if one.kind != "abort"]
@@ -361,7 +368,7 @@ def _unopened(root: str, error: StoreError | OSError, config: StoreConfig | None
     first = Finding("stop", kind, relative(place, file), None, f"{reason}: {advice}")
     directories = log_directories(root, config)
     tree = tree_of(place, directories)
-    every = [first, *file_findings(place, tree, _owner(root), {first.file})]
+    every = [first, *file_findings(place, tree, _owner(root), {first.file}, 0)]
     start = verdict_on([first])
     return _report(root, start, every, Checked(files=tree.files), full=False)
 
@@ -394,7 +401,7 @@ def _report(
 
 def _fix(root: str, problems: Collection[Finding]) -> str | None:
     """Return the command that mends the problems, if one does."""
-    kinds = {one.kind for one in problems if one.severity != "warn" or one.kind not in _NOTES}
+    kinds = {one.kind for one in problems if not _is_note(one)}
     kinds -= _BY_HAND
     if not kinds or any((one.kind, one.file) == _NO_LOG for one in problems):
         return None

@@ -1,0 +1,66 @@
+"""Comparison of the ext units of a queue with the tags codes of its records.
+
+Source: ``store/ConsumeQueueExt.java``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from struct import Struct
+
+from rmqstore.base.layout import EXT_ADDRESS, INT64_MIN, UNIT_FIELDS
+from rmqstore.files import paths
+from rmqstore.files.regular import open_regular
+from rmqstore.offline.start_files import listed
+
+__all__ = ["ExtFiles"]
+
+_EXT_UNIT = Struct(">hqqh")  # size, tags code, store time, bytes of the bit map
+
+
+class ExtFiles:
+    """Ext files of a queue, read as they are; ``close`` them."""
+
+    def __init__(self, root: str, topic: str, queue_id: int) -> None:
+        self._directory = Path(root, paths.CONSUME_QUEUE_EXT, topic, str(queue_id))
+        lengths = Counter(one.size for one in listed(self._directory) or [] if one.size > 0)
+        self._file_bytes = lengths.most_common(1)[0][0] if lengths else 0
+        self._opened: tuple[int, int] | None = None  # start of a file, and its descriptor
+
+    def close(self) -> None:
+        """Close the file read last."""
+        if self._opened is not None:
+            os.close(self._opened[1])
+            self._opened = None
+
+    def wrong(self, expected: memoryview, found: bytes) -> list[tuple[int, int]]:
+        """Return the units whose ext unit lacks the record's tags code: number and ext offset."""
+        import numpy as np
+
+        codes = np.frombuffer(found, UNIT_FIELDS)["tags_code"]
+        wanted = np.frombuffer(expected, UNIT_FIELDS)["tags_code"]
+        return [
+            (number, int(codes[number]) - INT64_MIN)
+            for number in (codes <= EXT_ADDRESS).nonzero()[0].tolist()
+            if self._tags_code(int(codes[number]) - INT64_MIN) != wanted[number]
+        ]
+
+    def _tags_code(self, offset: int) -> int | None:
+        """Return the tags code of the ext unit at an offset, if there is one."""
+        if self._file_bytes == 0:
+            return None
+        start = offset - offset % self._file_bytes
+        if self._opened is None or self._opened[0] != start:
+            self.close()
+            try:
+                with open_regular(self._directory / paths.offset_file_name(start)) as file:
+                    self._opened = start, os.dup(file.fileno())
+            except OSError:
+                return None
+        data = os.pread(self._opened[1], _EXT_UNIT.size, offset - start)
+        if len(data) < _EXT_UNIT.size:
+            return None
+        size, code, _, bitmap = _EXT_UNIT.unpack(data)
+        return code if size == _EXT_UNIT.size + max(0, bitmap) else None
