@@ -336,9 +336,13 @@ class QueueFiles:
         names = self._folder.iterdir() if self._folder.is_dir() else ()
         offsets = (paths.parse_offset_file_name(file.name) for file in names)
         found = sorted(offset for offset in offsets if offset is not None)
-        # From the longest file, as opening the store does.
+        # As configured if a file has that size, else from the longest, as opening the store does.
         lengths = [self._file(offset).stat().st_size for offset in found]
-        self._file_size = max(lengths, default=0) or config.mapped_file_size_consume_queue
+        longest = max(lengths, default=0)
+        configured = config.mapped_file_size_consume_queue
+        self._file_size = longest - longest % UNIT_BYTES
+        if configured in lengths or self._file_size == 0:
+            self._file_size = configured
         self.starts = [offset // UNIT_BYTES for offset in found]
         self.units_a_file = self._file_size // UNIT_BYTES
 

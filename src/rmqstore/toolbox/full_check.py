@@ -389,16 +389,26 @@ class _UnitCheck:
                 place = file.rpartition("/")[0] if kind == "queue-missing" else file
                 self._result.add(_unit_finding(kind, place, found))
             if run.topic != SCHEDULE_TOPIC and not wrong:
-                self._compare_ext(queue, wanted, data)
+                self._compare_ext(queue, file, start, wanted, data)
 
-    def _compare_ext(self, queue: _Queue, wanted: memoryview, data: bytes) -> None:
+    def _compare_ext(
+        self, queue: _Queue, file: str, start: int, wanted: memoryview, data: bytes
+    ) -> None:
         with closing(ExtFiles(self._plan.path, *queue)) as files:
             wrong = files.wrong(wanted, data)
-        if wrong:
-            text = f"{len(wrong):,} units lead to no ext unit with their record's tags code"
-            place = f"{paths.CONSUME_QUEUE_EXT}/{queue[0]}/{queue[1]}"
-            text += "; rebuild the queue"
-            self._result.add(Finding("warn", "ext-mismatch", place, wrong[0][1], text))
+        if not wrong:
+            return
+        number, offset = wrong[0]
+        text = (
+            f"{len(wrong):,} units lead to no ext unit with their record's tags code, the first at "
+            f"queue offset {start + number}: rebuild the queue"
+        )
+        if Path(self._plan.path, paths.CONSUME_QUEUE_EXT).is_dir():
+            file = f"{paths.CONSUME_QUEUE_EXT}/{queue[0]}/{queue[1]}"
+            self._result.add(Finding("warn", "ext-mismatch", file, offset, text))
+        else:
+            at = (start + number) * UNIT_BYTES
+            self._result.add(Finding("warn", "unit-mismatch", file, at, text))
 
     @staticmethod
     def _ends(files: QueueFiles, at: int) -> bool:

@@ -229,7 +229,7 @@ class StoreChecks:
             message = f"the unit at queue offset {at} leads to {offset}: {reason}"
             yield Finding("lost", "unit-mismatch", file, at * layout.UNIT_BYTES, message)
         elif code <= layout.EXT_ADDRESS:
-            yield from self._ext_unit(topic, queue_id, at, code)
+            yield from self._ext_unit((topic, queue_id, at), file, code)
 
     def _is_damaged(self, offset: int) -> bool:
         return any(one.start <= offset < one.stop for one in self._damaged)
@@ -258,17 +258,22 @@ class StoreChecks:
             reason = f"the record's tags code is {wanted}, the unit says {code}"
         return reason
 
-    def _ext_unit(self, topic: str, queue_id: int, at: int, code: int) -> Iterator[Finding]:
+    def _ext_unit(self, place: tuple[str, int, int], file: str, code: int) -> Iterator[Finding]:
         """Yield the finding on an ext address that leads nowhere."""
+        topic, queue_id, at = place
         fields, _, _ = self._opened.core.ext_units(topic, queue_id, at, at + 1)
         _, stored, length = Struct("=qqq").unpack(memoryview(fields))
-        if length < 0 and stored < 0:
-            place = f"{paths.CONSUME_QUEUE_EXT}/{topic}/{queue_id}"
-            yield Finding(
-                "warn", "ext-mismatch", place, code - layout.INT64_MIN,
-                f"no ext unit there, to which queue offset {at} leads: filters by tags then read "
-                "the record",
-            )  # fmt: skip
+        if length >= 0 or stored >= 0:
+            return
+        text = (
+            f"no ext unit, to which queue offset {at} leads: filters by tags read the record; "
+            "rebuild the queue"
+        )
+        if (self._root / paths.CONSUME_QUEUE_EXT).is_dir():
+            ext = f"{paths.CONSUME_QUEUE_EXT}/{topic}/{queue_id}"
+            yield Finding("warn", "ext-mismatch", ext, code - layout.INT64_MIN, text)
+        else:
+            yield Finding("warn", "unit-mismatch", file, at * layout.UNIT_BYTES, text)
 
     # ---- index
 
