@@ -454,4 +454,6 @@ class _Forecast:
                     continue
                 begin = min(begin, self._end if found is None else found[0])
         first = self._time_at(begin) if begin < self._end else None
-        return 0.0 if first is None else (self._end - begin) / max(self._now - first, 60_000)
+        if first is None or first > self._now:
+            return 0.0
+        return (self._end - begin) / max(self._now - first, 60_000)

@@ -47,12 +47,12 @@ class StoreChecks:
 
     Attributes
     ----------
-    records, queues, units, index_files : int
+    queues, units, index_files : int
         Number checked so far.
     """
 
     def __init__(self, opened: MessageStore, *, in_use: bool) -> None:
-        self.records = self.queues = self.units = self.index_files = 0
+        self.queues = self.units = self.index_files = 0
         self._opened = opened
         self._root = Path(opened.path)
         self._in_use = in_use
@@ -62,6 +62,11 @@ class StoreChecks:
         self._ends_early = any(one.start == self._log[1] for one in self._damaged)
         self._times: list[tuple[int, int]] = []  # physical offset and store time of records read
         self._keyed = -1  # the last record with keys that was read
+
+    @property
+    def records(self) -> int:
+        """Number of different records read."""
+        return len({offset for offset, _ in self._times})
 
     @property
     def newest(self) -> int:
@@ -148,7 +153,6 @@ class StoreChecks:
         return None
 
     def _note(self, message: Message) -> None:
-        self.records += 1
         self._times.append((message.physical_offset, message.store_timestamp))
         if message.physical_offset > self._keyed and (message.keys or message.uniq_key):
             self._keyed = message.physical_offset
