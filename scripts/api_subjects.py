@@ -112,7 +112,7 @@ SUBJECTS = {
     ),
     "toolbox": Subject(
         "Toolbox",
-        "Sizes, searches, ways of messages, offsets: the functions behind the verbs of"
+        "Checks, forecasts, sizes, searches, ways of messages, offsets: the functions behind the verbs of"
         " [cli.md](../cli.md).",
         {"rmqstore.toolbox": "*"},
     ),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ import pytest
 import rmqstore
 from interop.broker import Broker
 from interop.driver import SMALL
-from rmqstore import offline
+from rmqstore import offline, toolbox
+from support import oracle, oracle_store
 
 pytestmark = pytest.mark.long
 
@@ -116,6 +118,25 @@ CASES = {
     "queues-gone": (gone("consumequeue"), "starts", None),
     "delays-gone": (
         gone("config/delayOffset.json", "config/delayOffset.json.bak"), "starts", "missing-file"),
+    "swap-file-in-log": (write("commitlog/.x.swp", b"x"), "refuses", "foreign-file"),
+    "log-empty": (truncate(f"commitlog/{1 << 20:020d}", 0), "refuses", "empty-file"),
+    "log-long-last": (truncate(LAST_LOG, (1 << 20) + 4096), "refuses", "size"),
+    "log-last-short": (truncate(LAST_LOG, 1000), "refuses", "short-file"),
+    "queue-long": (truncate(f"{QUEUE}/{FIRST}", 6020), "refuses", "size"),
+    "queue-bak": (write(f"{QUEUE}/{FIRST}.bak", bytes(6000)), "refuses", "foreign-file"),
+    "queue-directory": (make(f"{QUEUE}/lost+found"), "refuses", "foreign-file"),
+    "queue-named-x": (make("consumequeue/orders/x"), "starts", "foreign-file"),
+    "topics-and-bak-true": (both("topics.json", b"true"), "refuses", "json"),
+    "filters-and-bak-cut": (cut("consumerFilter.json", backup=True), "refuses", "json"),
+    "offsets-cut-alone": (cut("consumerOffset.json", backup=False), "loses", "json"),
+    "groups-cut-alone": (cut("subscriptionGroup.json", backup=False), "loses", "json"),
+    "index-gone": (gone("index"), "starts", None),
+    "checkpoint-gone": (gone("checkpoint"), "starts", None),
+    "lock-gone": (gone("lock"), "starts", None),
+    "config-gone": (gone("config"), "loses", "topic-unknown"),
+    "killed-queues-gone": (several(gone("consumequeue"), write("abort", b"")), "starts", "abort"),
+    "killed-queue-gone": (several(gone(QUEUE), write("abort", b"")), "starts", "abort"),
+    "queue-zeroed": (write(f"{QUEUE}/{FIRST}", bytes(6000)), "loses", "unit-missing"),
 }  # fmt: skip
 
 
@@ -178,3 +199,125 @@ def test_the_real_one_does_what_is_foretold(real, broker_copy, tmp_path, name):
         assert verdict.messages_lost > 0
     else:
         assert lost == verdict.messages_lost
+
+
+def poke(name: str, at: int, data: bytes) -> Callable[[Path], None]:
+    def put(root: Path) -> None:
+        with (root / name).open("r+b") as file:
+            file.seek(at)
+            file.write(data)
+
+    return put
+
+
+def record(number: int, at: int, data: bytes) -> Callable[[Path], None]:
+    """Overwrite bytes of a record, by its number in the log."""
+
+    def put(root: Path) -> None:
+        one = list(oracle_store.walk_log(root / "commitlog"))[number]
+        start = one.physical_offset - one.physical_offset % (1 << 20)
+        poke(f"commitlog/{start:020d}", one.physical_offset - start + at, data)(root)
+
+    return put
+
+
+def twice(root: Path) -> None:
+    units = (root / QUEUE / FIRST).read_bytes()
+    poke(f"{QUEUE}/{FIRST}", 1000, units[400:420])(root)
+
+
+def exchanged(root: Path) -> None:
+    one, other = (root / f"consumequeue/orders/{number}/{FIRST}" for number in (0, 1))
+    units = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(units)
+
+
+def index_file(at: int, data: bytes) -> Callable[[Path], None]:
+    def put(root: Path) -> None:
+        for path in (root / "index").iterdir():
+            poke(f"index/{path.name}", at, data)(root)
+
+    return put
+
+
+KILL = write("abort", b"")
+# Seen by reading everything; name: (what is done to the copy, the verdict, its first kind)
+FULL = {
+    "body-in-the-first-file": (record(100, 200, b"\xff" * 9), "loses", "bad-record"),
+    "body-in-a-middle-file": (record(2000, 200, b"\xff" * 9), "loses", "bad-record"),
+    "body-of-the-last": (record(-2, 91, b"\xff" * 9), "loses", "bad-record"),
+    "size": (record(2000, 0, bytes(4)), "loses", "bad-record"),
+    "magic": (record(2500, 4, b"\xff" * 4), "loses", "bad-record"),
+    "hole": (poke(f"commitlog/{1 << 20:020d}", 8192, bytes(4096)), "loses", "hole"),
+    "killed-body": (several(record(2000, 200, b"\xff" * 9), KILL), "loses", "bad-record"),
+    "killed-hole": (
+        several(poke(f"commitlog/{1 << 20:020d}", 8192, bytes(4096)), KILL), "loses", "hole"),
+    "killed-magic": (several(record(3300, 4, b"\xff" * 4), KILL), "loses", "bad-record"),
+    "unit-of-another": (poke(f"{QUEUE}/{FIRST}", 1000, struct.pack(">qiq", 0, 100, 0)), "loses",
+                        "unit-mismatch"),
+    "unit-twice": (twice, "loses", "unit-duplicate"),
+    "unit-zero": (poke(f"{QUEUE}/{FIRST}", 1000, bytes(20)), "loses", "unit-missing"),
+    "units-zero": (poke(f"{QUEUE}/{FIRST}", 0, bytes(400)), "loses", "unit-missing"),
+    "queues-exchanged": (exchanged, "loses", "unit-mismatch"),
+    "tags-code": (poke(f"{QUEUE}/{FIRST}", 1012, struct.pack(">q", 7)), "starts", "unit-mismatch"),
+    "index-header": (index_file(0, bytes(40)), "starts", "index-header"),
+    "index-slots": (index_file(40, b"\0\0\0\1" * 50), "starts", "index-chain"),
+    "killed-index-gone": (several(gone("index"), KILL), "starts", "abort"),
+}  # fmt: skip
+
+
+def whole_records(root: Path, offsets: Collection[int]) -> set[int]:
+    """Return the offsets at which the log's files have a valid record."""
+    files = {int(path.name): path.read_bytes() for path in (root / "commitlog").iterdir()}
+    found = set()
+    for offset in offsets:
+        start = offset - offset % (1 << 20)
+        try:
+            oracle.decode_record(files[start], offset - start)
+        except (KeyError, ValueError, struct.error):
+            continue
+        found.add(offset)
+    return found
+
+
+def unit_offset(root: Path, topic: str, queue_id: int, queue_offset: int) -> int:
+    """Return the physical offset of a unit in the queue's files, -1 without one."""
+    at = queue_offset * oracle.UNIT_SIZE
+    path = root / f"consumequeue/{topic}/{queue_id}/{at - at % 6000:020d}"
+    try:
+        data = path.read_bytes()[at % 6000 :][: oracle.UNIT_SIZE]
+    except OSError:
+        return -1
+    offset, size, _ = struct.unpack(">qiq", data)
+    return offset if size > 0 else -1
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", FULL)
+def test_the_real_one_does_what_verify_foretells(real, broker_copy, tmp_path, name):
+    mutate, broker, kind = FULL[name]
+    root = broker_copy("broker-clean", tmp_path).root
+    with rmqstore.open(root) as store:
+        placed = {
+            (topic, queue_id, offset): int(unit)
+            for topic, queues in store.topics.items()
+            for queue_id, queue in queues.items()
+            for offset, unit in enumerate(queue.units()["physical_offset"], queue.min_offset)
+        }
+    mutate(root)
+    whole = whole_records(root, placed.values())
+    placed = {place: offset for place, offset in placed.items() if offset in whole}
+    report = toolbox.verify(root, full=True, jobs=1)
+    assert report.broker == broker, report
+    assert kind in {one.kind for one in report.problems}
+    started = real.call("start", dir=str(root.resolve()), config=SMALL, broker={}, timeout=120)[1]
+    assert started["load"]
+    real.shutdown()
+    whole = whole_records(root, placed.values())
+    lost = [
+        place
+        for place, offset in placed.items()
+        if unit_offset(root, *place) != offset or offset not in whole
+    ]
+    assert len(lost) == report.messages_lost

@@ -59,7 +59,7 @@ def used_parts(root: Path, path: Path) -> Iterator[range]:
         yield range(16, 40)
         yield range(base + 20, base + 20 * count)
     elif path.suffix == ".json":
-        yield range(0, 3)
+        yield range(0, 1)
 
 
 def names(report: toolbox.Report, file: str) -> bool:

@@ -2,8 +2,8 @@
 
 Only click is loaded here; a verb's module when that verb is used, the store when one is opened.
 
-Exit codes: 0 fine, 1 not found or not all restored, 2 usage, 3 open for writing elsewhere, 4
-unreadable, no such store or an error of the system, 130 interrupted.
+Exit codes: 0 fine, 1 not found, problems, or not all restored, 2 usage, 3 open for writing
+elsewhere, 4 unreadable, no such store or an error of the system, 130 interrupted.
 """
 
 from __future__ import annotations
