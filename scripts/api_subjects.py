@@ -112,8 +112,8 @@ SUBJECTS = {
     ),
     "toolbox": Subject(
         "Toolbox",
-        "Checks, forecasts, sizes, searches, ways of messages, offsets: the functions behind the verbs of"
-        " [cli.md](../cli.md).",
+        "Checks, forecasts, sizes, searches, ways of messages, offsets: the functions behind the"
+        " verbs of [cli.md](../cli.md).",
         {"rmqstore.toolbox": "*"},
     ),
     "offline": Subject(

@@ -28,9 +28,12 @@ UNIT_BYTES = UNIT.size
 UNIT_FIELDS = [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 UNIT_BLANK_SIZE = 0x7FFFFFFF  # of a unit without a record
 EXT_FILE_LEAST = 24
+EXT_UNIT = Struct(">hqqh")  # size, tags code, store time, bytes of the bit map, which follows
 EXT_ADDRESS = -(1 << 31) - 1  # tags codes up to this are addresses in consumequeue_ext
 
 INDEX_RANGE = Struct(">qqqq")  # times, then physical offsets, of the first and last entry
+INDEX_HEADER = Struct(">qqqqii")  # that, used slots, number of the next entry
+INDEX_ENTRY = Struct(">iqii")  # key hash, physical offset, seconds, number of the entry before
 INDEX_HEADER_BYTES = 40
 INDEX_SLOT_BYTES = 4
 INDEX_ENTRY_BYTES = 20

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.cli.common import open_store, refuse_foreign, store_command, zone_option
-from rmqstore.cli.demo_report import Line, Report, print_report
+from rmqstore.cli.demo_report import DemoReport, Line, print_report
 from rmqstore.cli.failures import CliError, say
 from rmqstore.cli.inspect import disk_use
 from rmqstore.cli.progress import Progress
@@ -68,7 +68,7 @@ def demo(*, store: str, config: str | None, messages: int, local: bool) -> None:
     """
     root = Path(store)
     refuse_foreign(root)
-    report = Report(title=f"rmqstore demo: {root}")
+    report = DemoReport(title=f"rmqstore demo: {root}")
     with open_store(store, "a", config) as opened:
         _write(opened, messages, report)
         with Progress("reading"):
@@ -219,7 +219,7 @@ def _put_seeds(store: MessageStore, count: int) -> Iterator[int]:
         yield 1
 
 
-def _write(store: MessageStore, messages: int, report: Report) -> None:
+def _write(store: MessageStore, messages: int, report: DemoReport) -> None:
     """Put all messages from four threads, then wait until they are on disk."""
     for name, queues in _QUEUES.items():
         if name not in store.topics:
@@ -269,7 +269,7 @@ def _write(store: MessageStore, messages: int, report: Report) -> None:
     report.lines.append(Line("flush", "log, queues, index, checkpoint", 1, flushed, rate=False))
 
 
-def _read_queue(store: MessageStore, report: Report) -> None:
+def _read_queue(store: MessageStore, report: DemoReport) -> None:
     """Read one whole queue, bodies included."""
     topic = store[_ORDERS]
     queue = max(topic.values(), key=len)
@@ -283,7 +283,7 @@ def _read_queue(store: MessageStore, report: Report) -> None:
     report.lines.append(Line("read", what, count, seconds))
 
 
-def _find(store: MessageStore, report: Report) -> None:
+def _find(store: MessageStore, report: DemoReport) -> None:
     """Find orders by their keys through the index."""
     step = 7  # arbitrary: keys from all over the first block
     orders = [report.first_order + number * step % report.orders for number in range(_LOOKUPS)]
@@ -300,7 +300,7 @@ def _find(store: MessageStore, report: Report) -> None:
     report.example = (name, sorted(found, key=lambda message: message.physical_offset))
 
 
-def _filter(store: MessageStore, report: Report) -> None:
+def _filter(store: MessageStore, report: DemoReport) -> None:
     """Read a topic with a tag expression."""
     begin = time.perf_counter()
     passed = seen = 0
@@ -318,7 +318,7 @@ def _filter(store: MessageStore, report: Report) -> None:
     report.lines.append(Line("filter", what, seen, seconds))
 
 
-def _time_seed(store: MessageStore, report: Report) -> None:
+def _time_seed(store: MessageStore, report: DemoReport) -> None:
     """Report the newest message of the seed scenario."""
     queue = store[_SEED_TOPIC][_SEED_QUEUE]
     report.seed = (f"{_SEED_TOPIC}/{_SEED_QUEUE}", queue[-1])

@@ -16,7 +16,7 @@ from rmqstore.cli.table import print_table
 if TYPE_CHECKING:
     from rmqstore._core import Message
 
-__all__ = ["Line", "Report", "print_report"]
+__all__ = ["DemoReport", "Line", "print_report"]
 
 _NAMES = {
     "commitlog": "the messages, in order of arrival",
@@ -73,7 +73,7 @@ class Line:
 
 
 @dataclass
-class Report:
+class DemoReport:
     """Contents of the final report."""
 
     title: str
@@ -86,7 +86,7 @@ class Report:
     root: Path = field(default_factory=Path)
 
 
-def print_report(report: Report, local: bool) -> None:
+def print_report(report: DemoReport, local: bool) -> None:
     """Print the report to standard output; times in this machine's zone if ``local``."""
     print(flush=True)
     rows = [line.row() for line in report.lines]

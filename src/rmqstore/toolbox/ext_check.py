@@ -8,16 +8,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
-from struct import Struct
 
-from rmqstore.base.layout import EXT_ADDRESS, INT64_MIN, UNIT_FIELDS
+from rmqstore.base.layout import EXT_ADDRESS, EXT_UNIT, INT64_MIN, UNIT_FIELDS
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.start_files import listed
 
 __all__ = ["ExtFiles"]
-
-_EXT_UNIT = Struct(">hqqh")  # size, tags code, store time, bytes of the bit map
 
 
 class ExtFiles:
@@ -59,8 +56,8 @@ class ExtFiles:
                     self._opened = start, os.dup(file.fileno())
             except OSError:
                 return None
-        data = os.pread(self._opened[1], _EXT_UNIT.size, offset - start)
-        if len(data) < _EXT_UNIT.size:
+        data = os.pread(self._opened[1], EXT_UNIT.size, offset - start)
+        if len(data) < EXT_UNIT.size:
             return None
-        size, code, _, bitmap = _EXT_UNIT.unpack(data)
-        return code if size == _EXT_UNIT.size + max(0, bitmap) else None
+        size, code, _, bitmap = EXT_UNIT.unpack(data)
+        return code if size == EXT_UNIT.size + max(0, bitmap) else None

@@ -96,7 +96,7 @@ def full_check(
         for one in listed(Path(root, paths.INDEX)) or []
         if paths.parse_index_file_name(one.name) is not None and one.size == config.index_file_bytes
     )
-    check = _Check(plan, index)
+    check = _WholeCheck(plan, index)
     ranges: list[_Range] = []
     whole = FullCheck()
     with _Tasks(min(jobs, plan.count + len(index))) as tasks:
@@ -181,7 +181,7 @@ def _begin_worker() -> None:
 
 
 @dataclass(frozen=True)
-class _Check:
+class _WholeCheck:
     """Tasks of a check; plain data, for other processes."""
 
     plan: LogPlan
@@ -203,7 +203,7 @@ class _Check:
         walk = self.plan.walk(number)
         start, stop = self.plan.bounds(number)
         behind = stop if number + 1 < self.plan.count else INT64_MAX  # also later records
-        units = _UnitCheck(self.plan, walk, result)
+        units = _UnitsOfRange(self.plan, walk, result)
         config, files = self.plan.config, self.index_files
         with closing(EntryCheck(config, files, start, behind, self.index_end)) as entries:
             for found in walk.slices():
@@ -339,7 +339,7 @@ def _damage(plan: LogPlan, ranges: list[_Range]) -> Iterator[RecoveredRange]:
             yield RecoveredRange(kind, offset, stop, None, reason, None)
 
 
-class _UnitCheck:
+class _UnitsOfRange:
     """Comparison of the units of a log range with the queues' files."""
 
     def __init__(self, plan: LogPlan, walk: LogWalk, result: _Range) -> None:

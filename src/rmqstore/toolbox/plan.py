@@ -197,7 +197,7 @@ class _Disk(NamedTuple):
         return moment if moment < 1 << 47 else None  # later than any date
 
 
-class _LogFile(NamedTuple):
+class _AgedFile(NamedTuple):
     start: int
     path: str
     changed: int  # ms
@@ -219,7 +219,7 @@ class _Forecast:
                 changed = os.stat(path).st_mtime_ns // 1_000_000  # noqa: PTH116
             except OSError:
                 continue  # a live owner removed it
-            self._files.append(_LogFile(start, path, changed))
+            self._files.append(_AgedFile(start, path, changed))
         offsets = with_uncommitted(dict(opened.offsets), opened.queue_ids(), opened.registry)
         self._committed = {names: dict(queues) for names, queues in offsets.items()}
         self._waiting = [
@@ -334,17 +334,17 @@ class _Forecast:
             moment += _HOUR - (local.tm_min * 60 + local.tm_sec) * 1000 - moment % 1000
         return moment
 
-    def _expired(self, moment: int, most: int) -> list[_LogFile]:
+    def _expired(self, moment: int, most: int) -> list[_AgedFile]:
         """Return the first files that are old enough at a time; never the last."""
         limit = moment - self._reserved * _HOUR
-        found: list[_LogFile] = []
+        found: list[_AgedFile] = []
         for one in self._files[:-1]:
             if one.changed > limit or len(found) == most:
                 break
             found.append(one)
         return found
 
-    def _deletion(self, at: int | None, why: str, gone: list[_LogFile]) -> PlanEvent:
+    def _deletion(self, at: int | None, why: str, gone: list[_AgedFile]) -> PlanEvent:
         if not gone:
             return PlanEvent("delete", at, f"{why}; {self._none()}", oldest_kept=self._time_at(0))
         until = self._files[len(gone)].start
@@ -369,7 +369,7 @@ class _Forecast:
         first = self._files[0].changed + self._reserved * _HOUR
         return f"none goes before {format_millis(first)}"
 
-    def _apart(self, gone: list[_LogFile]) -> str:
+    def _apart(self, gone: list[_AgedFile]) -> str:
         """Return a warning if files' times and messages' times are far apart."""
         later = [
             one.changed - newest

@@ -38,8 +38,6 @@ __all__ = ["StoreChecks"]
 _AHEAD_MS = 60_000  # of this machine's clock
 _SEARCHED = 1000  # records searched for a key in a part of the log that no index file covers
 _TAIL_BYTES = 64 << 10  # behind the log's end, searched for remains
-_INDEX_HEADER = Struct(">qqqqii")  # times and physical offsets of both ends, slots used, next entry
-_INDEX_ENTRY = Struct(">iqii")  # key hash, physical offset, seconds, entry before
 
 
 class StoreChecks:
@@ -294,7 +292,7 @@ class StoreChecks:
             self.index_files += 1
             try:
                 with open_regular(one.path) as file:
-                    header = numbers_at(file.fileno(), _INDEX_HEADER, 0)
+                    header = numbers_at(file.fileno(), layout.INDEX_HEADER, 0)
                     reason = self._header_fault(file.fileno(), header, last=one is files[-1])
             except OSError:
                 continue
@@ -310,7 +308,7 @@ class StoreChecks:
         config = self._opened.config
         entries = count - 1
         base = layout.INDEX_HEADER_BYTES + layout.INDEX_SLOT_BYTES * config.max_hash_slot_num
-        one = numbers_at(fd, _INDEX_ENTRY, base + layout.INDEX_ENTRY_BYTES)
+        one = numbers_at(fd, layout.INDEX_ENTRY, base + layout.INDEX_ENTRY_BYTES)
         reason = None
         if count <= 1:
             if any(one) or any(header[:5]):
@@ -318,7 +316,7 @@ class StoreChecks:
             elif not last:
                 reason = "empty, with another after it"
             return reason
-        newest = numbers_at(fd, _INDEX_ENTRY, base + layout.INDEX_ENTRY_BYTES * entries)
+        newest = numbers_at(fd, layout.INDEX_ENTRY, base + layout.INDEX_ENTRY_BYTES * entries)
         if count > config.max_index_num or not 0 < slots <= min(entries, config.max_hash_slot_num):
             reason = (
                 f"says {entries:,} entries in {slots:,} slots, of {config.max_index_num:,} and "
