@@ -18,9 +18,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqstore import _core
+from rmqstore import lines as message_lines
 from rmqstore.base.times import format_millis
-from rmqstore.cli import message_lines
-from rmqstore.cli.message_lines import csv_heading, csv_lines, formatted, json_lines
+from rmqstore.lines import csv_heading, csv_lines, formatted, json_lines
 from support.oracle import FLAG_COMPRESSED, Record, decode_record
 from support.strategies import INT32, INT64, hosts, texts
 

@@ -23,9 +23,7 @@ from rmqstore.cli.common import (
     topic_option,
 )
 from rmqstore.cli.failures import NOT_FOUND, CliError
-from rmqstore.cli.message_lines import (
-    Bodies,
-)
+from rmqstore.cli.message_lines import Bodies
 from rmqstore.cli.output import resolve
 from rmqstore.cli.place import message_of, refuse_place
 from rmqstore.cli.progress import Progress

@@ -10,11 +10,12 @@ import click
 from rmqstore.base.foreign import printable
 from rmqstore.base.times import format_millis
 from rmqstore.bodies import BODY_MARK
-from rmqstore.cli.message_lines import FIELDS, Bodies, body_field
+from rmqstore.cli.message_lines import Bodies
 from rmqstore.cli.output import Column
 from rmqstore.cli.table import print_fields, room
 from rmqstore.cli.text import plural
 from rmqstore.cli.trace_text import trace_lines
+from rmqstore.lines import FIELDS, body_field
 from rmqstore.traces import is_trace_topic
 
 if TYPE_CHECKING:

@@ -9,17 +9,10 @@ import click
 
 from rmqstore.cli import render
 from rmqstore.cli.common import output_option, zone_option
-from rmqstore.cli.message_lines import (
-    BODY_MODES,
-    Bodies,
-    MessageLines,
-    csv_heading,
-    csv_lines,
-    formatted,
-    json_lines,
-)
+from rmqstore.cli.message_lines import Bodies, MessageLines
 from rmqstore.cli.output import Column, Writer, resolve, write_bytes
 from rmqstore.cli.writers import writer_for
+from rmqstore.lines import BODY_MODES, csv_heading, csv_lines, formatted, json_lines
 
 if TYPE_CHECKING:
     from rmqstore._core import Message

@@ -18,8 +18,9 @@ from click.testing import CliRunner, Result
 
 import rmqstore
 from rmqstore.cli import main
-from rmqstore.cli.message_lines import MessageLines, json_lines
+from rmqstore.cli.message_lines import MessageLines
 from rmqstore.config.store_config import StoreConfig
+from rmqstore.lines import json_lines
 from support.damaged_store import poke
 
 pytestmark = pytest.mark.pure
