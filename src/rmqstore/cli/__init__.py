@@ -12,6 +12,7 @@ import difflib
 import importlib
 import sys
 from collections.abc import Sequence
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -53,6 +54,8 @@ _SECTIONS = {
     },
     "move": {
         "put": ("put", "Write one message a line from standard input."),
+        "export": ("exporting", "Messages as a file of Parquet, Arrow, CSV or JSON lines."),
+        "import": ("exporting", "Messages of such a file, put into a store."),
         "snapshot": ("snapshot", "A copy of a store in use, which opens clean."),
     },
     "serve": {
@@ -92,7 +95,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in _VERBS:
             return None
         module = importlib.import_module(f"rmqstore.cli.{_VERBS[cmd_name][0]}")
-        command = getattr(module, cmd_name)
+        command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         assert isinstance(command, click.Command)
         self._verb = command
         return command
@@ -166,8 +169,8 @@ def main(ctx: click.Context) -> None:
     """RocketMQ 4.9.3 message stores: look into them, find messages, write your own.
 
     STORE is the directory that holds "commitlog".  Where RMQSTORE_PATH names it, leave it out.
-    Verbs only read, but for put, clean, restore and offsets with --apply, serve and demo, and may
-    be used beside a running broker.
+    Verbs only read, but for put, import, clean, restore and offsets with --apply, serve and demo,
+    and may be used beside a running broker.
 
     Times are in UTC, with --local in this machine's zone: those shown and those given without one.
     """

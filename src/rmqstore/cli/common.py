@@ -43,6 +43,7 @@ __all__ = [
     "STORE_VARIABLE",
     "TIME_FORMS",
     "corruption_option",
+    "damage_option",
     "group_option",
     "jobs_option",
     "known_queue",
@@ -67,6 +68,7 @@ TIME_FORMS = "ISO-8601 (without a zone it is UTC, with --local local time), @MS,
 
 _NAMES_SHOWN = 6
 _FILES = ("DIR", "FILE")  # metavars
+_PATHS = ("directory", "file")  # places
 
 Function = Callable[..., None]
 
@@ -85,17 +87,20 @@ def store_command(
     *places: str,
     store_name: str = "STORE",
     instead: str | None = None,
+    store_last: bool = False,
     examples: Sequence[str] = (),
 ) -> Callable[[Function], click.Command]:
     """Make a verb of a function that takes ``store``, ``config`` and ``places``.
 
     ``places`` are the arguments behind STORE, passed on by their names in lower case. Even if
     ``RMQSTORE_PATH`` names the store, one argument more than ``places`` is STORE. ``instead`` is
-    the option that may replace the only place. The help ends with ``examples``, each without the
-    program's name.
+    the option that may replace the only place; ``store_last``: STORE is behind ``places``. The help
+    ends with ``examples``, each without the program's name.
     """
     every_place = places
-    usage = [f"[{place}]" if instead else place for place in places]
+    named_words = [*places, store_name] if store_last else [store_name, *places]
+    optional = [*places] if instead else []
+    usage = [f"[{one}]" if one in optional else one for one in named_words]
     lines = "".join(f"  rmqstore {one}\n" for one in examples)
 
     def decorate(function: Function) -> click.Command:
@@ -107,13 +112,13 @@ def store_command(
             places = () if is_option else every_place
             hint = f"; {every_place[0]} may also be given as --{instead}" if instead else ""
             if store is None and len(given) == len(places) + 1:
-                path = given.pop(0)
+                path = given.pop(-1 if store_last else 0)
             if len(given) > len(places):
                 # Without --store and the variable the first word was the store.
                 extra = len(places) + (path is None)
                 raise click.UsageError(f"unexpected argument {given[extra]!r}")
             if path is None:
-                wanted = " and ".join([store_name, *places])
+                wanted = " and ".join(named_words if places else [store_name])
                 raise click.UsageError(
                     f"{wanted} {'are' if places else 'is'} needed, or {STORE_VARIABLE} for "
                     f"{store_name}{hint if places else ''}"
@@ -129,7 +134,7 @@ def store_command(
             click.argument(
                 "words",
                 nargs=-1,
-                metavar=" ".join([store_name, *usage]),
+                metavar=" ".join(usage),
                 shell_complete=complete_words(every_place),
             ),
             click.option(
@@ -159,7 +164,7 @@ def _check_texts(places: Mapping[str, str]) -> None:
     """Raise unless the verb's texts are UTF-8; file names may be any bytes."""
     ctx = click.get_current_context()
     given: list[tuple[str, object]] = [
-        (place.upper(), word) for place, word in places.items() if place != "directory"
+        (place.upper(), word) for place, word in places.items() if place not in _PATHS
     ]
     given += [
         (param.opts[-1], ctx.params.get(param.name or ""))
@@ -264,6 +269,16 @@ def corruption_option(function: Function) -> Function:
         default="raise",
         show_default=True,
         help="At a damaged record: end with an error, or go on behind it.",
+    )(function)
+
+
+def damage_option(function: Function) -> Function:
+    """Add ``--on-corruption raise|skip``, passed on as ``on_corruption``; ``None`` by default."""
+    return click.option(
+        "--on-corruption",
+        type=click.Choice(("raise", "skip")),
+        help="At a damaged record: end, or go on and end with exit code 0.  [default: go on, and "
+        "end with exit code 4]",
     )(function)
 
 

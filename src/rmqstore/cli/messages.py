@@ -14,6 +14,7 @@ from rmqstore.base.times import parse_time
 from rmqstore.cli import render
 from rmqstore.cli.common import (
     TIME_FORMS,
+    damage_option,
     known_queue,
     known_topic,
     once,
@@ -90,6 +91,7 @@ def _settle(bound: Bound | None, of_queue: bool) -> Bound | None:
 @once("--sql", text="Only what passes: \"amount > 5 AND region IN ('eu', 'us')\".")
 @click.option("-n", "--number", type=click.IntRange(0, INT64_MAX), help="So many at most.")
 @click.option("--follow", "following", is_flag=True, help="Wait for more at the end.")
+@damage_option
 @shape_options
 def cat(
     *,
@@ -103,6 +105,7 @@ def cat(
     sql: str | None,
     number: int | None,
     following: bool,
+    on_corruption: str | None,
     body: str,
     form: str | None,
     output: str | None,
@@ -130,7 +133,7 @@ def cat(
             found_topic = known_topic(opened, topic)
             if queue_id is not None:
                 known_queue(found_topic, queue_id)
-        damaged = Damaged(opened)
+        damaged = Damaged(opened, on_corruption)
         if following:
             found = follow(opened, chosen, damaged, show.writer.flush)
         else:
@@ -207,6 +210,7 @@ def get(
     is_flag=True,
     help="Search index files alone, not the parts of the log they miss.",
 )
+@damage_option
 @shape_options
 def find(
     *,
@@ -218,6 +222,7 @@ def find(
     end: int | None,
     number: int | None,
     index_only: bool,
+    on_corruption: str | None,
     body: str,
     form: str | None,
     output: str | None,
@@ -232,7 +237,7 @@ def find(
         names = [topic] if topic is not None else list(opened.topics)
         if topic is not None:
             known_topic(opened, topic)  # an unknown topic is not an unknown key
-        damaged = Damaged(opened)
+        damaged = Damaged(opened, on_corruption)
         hits: dict[int, Message] = {}
         with Progress("searching", "topics", total=len(names)) as progress:
             for name in names:

@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -45,6 +46,7 @@ _LINE_MAX = 256 << 20  # bytes; no record can be longer than a file anyway
 @click.option(
     "-p", "--property", "pairs", multiple=True, metavar="K=V", help="A property; may be repeated."
 )
+@click.option("--raw", is_flag=True, help="Store lines as they are, those of cat too.")
 def put(
     *,
     store: str,
@@ -54,10 +56,13 @@ def put(
     keys: str | None,
     queue_id: int | None,
     pairs: tuple[str, ...],
+    raw: bool,
 ) -> None:
     """Write one message a line from standard input; the store is made if it is missing.
 
-    Without --queue messages go round over the topic's queues.
+    Without --queue messages go round over the topic's queues.  If the first line is a message as
+    "cat -o jsonl" writes it, all must be: their bodies, keys, tags and properties are stored, in
+    TOPIC.  "rmqstore import" keeps topics and the rest too.
     """
     properties: dict[str, str] = {}
     for pair in pairs:
@@ -73,24 +78,35 @@ def put(
     if first is None:  # no message: the store stays as it is
         say("no messages on standard input")
         return
-    stored = 0
+    as_messages = not raw and _are_of_cat(first)
+    if as_messages:
+        if tags is not None or keys is not None or pairs:
+            raise click.UsageError(
+                "the lines are messages as cat writes them, with their own keys, tags and "
+                "properties; --raw stores the lines themselves"
+            )
+        say("the lines are messages as cat writes them; --raw stores the lines themselves")
+    stored = read = 0
     with (
         open_store(store, "a", config) as opened,
         Progress("storing", "bytes", total=_input_size()) as progress,
     ):
         for lines in itertools.chain([first], groups):
             progress.done += sum(map(len, lines)) + len(lines)
+            numbers = range(read + 1, read + 1 + len(lines))
+            read += len(lines)
+            columns: dict[str, Any] = {
+                "bodies": lines,
+                "tags": tags,
+                "keys": keys,
+                "properties": properties or None,
+            }
             try:
-                stored += opened.put_many(
-                    topic,
-                    lines,
-                    tags=tags,
-                    keys=keys,
-                    queue_id=queue_id,
-                    properties=properties or None,
-                ).count
+                if as_messages:
+                    columns = _columns_of(lines, numbers)
+                stored += opened.put_many(topic, **columns, queue_id=queue_id).count
             except (PutError, TypeError, ValueError) as error:
-                text = _by_line(error, stored)
+                text = _by_line(error, numbers)
                 stored += getattr(error, "stored", 0)
                 usage = isinstance(error, MessageIllegalError) or not isinstance(error, PutError)
                 raise CliError(
@@ -101,9 +117,42 @@ def put(
     say(f"{plural(stored, 'message')} stored in {topic}")
 
 
-def _by_line(error: Exception, before: int) -> str:
+def _are_of_cat(lines: list[bytes]) -> bool:
+    """Return whether the first line is a message as ``cat`` writes it."""
+    if not lines[0].startswith(b"{"):
+        return False
+    from rmqstore.toolbox.parsed_lines import is_line_of_cat
+
+    return is_line_of_cat(lines[0])
+
+
+def _columns_of(lines: list[bytes], numbers: range) -> dict[str, Any]:
+    """Return what ``put_many`` takes for lines of ``cat``."""
+    from rmqstore.toolbox.parsed_lines import LineError, fields_of_line, own_properties
+
+    rows = []
+    for number, line in zip(numbers, lines, strict=True):
+        try:
+            rows.append(fields_of_line(line))
+        except LineError as error:
+            raise ValueError(f"line {number}: {error}; --raw stores lines as they are") from None
+    return {
+        "bodies": [row["body"] for row in rows],
+        "tags": [row.get("tags") for row in rows],
+        "keys": [" ".join(row.get("keys") or ()) for row in rows],
+        "uniq_key": [row.get("uniq_key") for row in rows],
+        "properties": [own_properties(row) for row in rows],
+    }
+
+
+def _by_line(error: Exception, numbers: range) -> str:
     """Return the text of an error, with the number of the input line instead of the row."""
-    return re.sub(r"^bodies, row (\d+)", lambda row: f"line {before + int(row[1]) + 1}", str(error))
+
+    def line(row: re.Match[str]) -> str:
+        column = "" if row[1] == "bodies" else f", {row[1]}"
+        return f"line {numbers[int(row[2])]}{column}"
+
+    return re.sub(r"^(bodies|tags|keys|uniq_key|properties), row (\d+)", line, str(error))
 
 
 def _input_size() -> int | None:

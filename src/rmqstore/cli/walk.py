@@ -137,16 +137,20 @@ class Damaged:
     """Count of the damaged messages left out, of which the first are reported at once.
 
     Damage of the log reported by opening counts too: its messages and topics are unknown.
+    ``on_corruption``: ``"raise"`` an error at the first, or ``"skip"`` them and report their count.
     """
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, on_corruption: str | None = None) -> None:
         self.count = 0
+        self._on_corruption = on_corruption
         self.reported = len(reported_damage(store)) if store.mode == "r" else 0
         self._starts = [one.start for one in store.recovery.ranges]
         self._lacks_files = bool(store.recovery.damaged_files)
 
     def add(self, where: str, error: StoreCorruptError) -> None:
         """Count a damaged message."""
+        if self._on_corruption == "raise":
+            raise error
         self.count += 1
         if self.count <= _REPORTED:
             say(f"{where}: {error}")
@@ -178,12 +182,14 @@ class Damaged:
         """Raise if any message was left out."""
         if self.count:
             text = "message was" if self.count == 1 else "messages were"
-            raise CliError(f"{self.count} damaged {text} left out", UNREADABLE)
-        if self.reported:
-            raise CliError(
-                "what lay in the damaged part of the log is not known: messages may be left out",
-                UNREADABLE,
-            )
+            why = f"{self.count} damaged {text} left out"
+        elif self.reported:
+            why = "what lay in the damaged part of the log is not known: messages may be left out"
+        else:
+            return
+        if self._on_corruption != "skip":
+            raise CliError(why, UNREADABLE)
+        say(why)
 
 
 def walk(

@@ -1,4 +1,4 @@
-"""Tools for whole stores: checks, sizes, searches, ways of messages, offsets.
+"""Tools for whole stores: diagnosis, sizes, searches, offsets, copies and exports.
 
 Functions that return data and print nothing; the command line is a thin front with the same names.
 They work on a copy and on a dead disk; readers work beside a live owner, too.
@@ -16,6 +16,8 @@ from rmqstore.toolbox.disk_use import (
     disk_use,
     statistics,
 )
+from rmqstore.toolbox.export import Exported, export
+from rmqstore.toolbox.importing import Imported, import_messages
 from rmqstore.toolbox.journey import Step, trace
 from rmqstore.toolbox.offsets import (
     GroupOffset,
@@ -32,15 +34,19 @@ from rmqstore.toolbox.verify import Checked, Report, verify
 __all__ = [
     "Checked",
     "DiskUse",
+    "Exported",
     "GroupLoss",
     "GroupOffset",
+    "Imported",
     "Plan",
     "PlanEvent",
     "Report",
     "Statistics",
     "Step",
     "disk_use",
+    "export",
     "grep",
+    "import_messages",
     "offsets_by_time",
     "offsets_clone",
     "offsets_get",
