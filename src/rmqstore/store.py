@@ -483,13 +483,15 @@ class MessageStore(_core.Engine):
     clean_unused_topics = method_of("retention", Retention.clean_unused_topics)
 
 
-def _settle_copy(directory: str, config: StoreConfig, log: LogPath) -> None:
+def _settle_copy(
+    directory: str, config: StoreConfig, log: LogPath, on_corruption: Literal["raise", "fill"]
+) -> None:
     """Open and close a copy of a store: recovery removes units and entries ahead of the log."""
     with MessageStore(
         directory,
         "r+",
         config=config,
-        on_corruption="raise",
+        on_corruption=on_corruption,
         verify="tail",
         timeout=0.0,
         infer_sizes=True,

@@ -18,6 +18,7 @@ from rmqstore.cli.common import (
     once,
     open_store,
     refuse_foreign,
+    reported_damage,
     store_command,
     time_of,
 )
@@ -140,6 +141,12 @@ def export(
     with open_store(store, "r", config) as opened:
         for topic in topics:
             known_topic(opened, topic)
+        if on_corruption == "raise" and reported_damage(opened):
+            raise CliError(
+                "what lay in the damaged part of the log is not known: --on-corruption skip "
+                "exports the rest",
+                UNREADABLE,
+            )
         scan = opened.scan(
             topics or None, since=since, until=until, tags=tags, sql=sql, on_removed="skip"
         )

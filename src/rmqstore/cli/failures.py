@@ -126,14 +126,21 @@ def in_options(text: str, verb: click.Command | None) -> str:
 
     An option that the verb lacks is shown as one of ``serve``.
     """
-    known = {option for one in verb.params for option in one.opts} if verb is not None else set()
     for argument, words in _READING:
         text = text.replace(argument, words)
     for argument, option, value, beside in _ARGUMENTS:
         words = option + value
         served = f"'rmqstore serve {words}{beside}'"
-        text = text.replace(argument, words if option in known else served)
+        text = text.replace(argument, words if _takes(verb, option, value.strip()) else served)
     return text
+
+
+def _takes(verb: click.Command | None, option: str, value: str) -> bool:
+    """Return whether a verb has an option that may have this value."""
+    for one in verb.params if verb is not None else ():
+        if option in one.opts:
+            return not isinstance(one.type, click.Choice) or value in one.type.choices
+    return False
 
 
 def report(error: Exception, verb: click.Command | None = None) -> int:

@@ -17,7 +17,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rmqstore._core import Core, crc32
 from rmqstore.base.arguments import wrong_value
@@ -58,13 +58,15 @@ _TRY_SECONDS = 0.01
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 Progressed = Callable[[int, int], None]  # bytes so far, bytes in all
+Filling = Literal["raise", "fill"]
 
 
 class Snapshots:
     """Snapshots of a store.
 
-    ``settle(directory, config, log)`` opens a copy for writing, so that recovery removes units and
-    entries behind the log's end, and closes it; its log is in a directory of its own.
+    ``settle(directory, config, log, on_corruption)`` opens a copy for writing, so that recovery
+    removes units and entries behind the log's end, and closes it; its log is in a directory of its
+    own.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Snapshots:
         ownership: Ownership,
         services: Services,
         topics: TopicRegistry,
-        settle: Callable[[str, StoreConfig, LogPath], object],
+        settle: Callable[[str, StoreConfig, LogPath, Filling], object],
     ) -> None:
         self._core = core
         self._ownership = ownership
@@ -123,8 +125,13 @@ class Snapshots:
         """
         return self.make(directory, lambda done, total: None)
 
-    def make(self, directory: str | os.PathLike[str], progressed: Progressed) -> Snapshot:
-        """Make a snapshot; ``progressed`` is called after each piece."""
+    def make(
+        self, directory: str | os.PathLike[str], progressed: Progressed, *, fill: bool = False
+    ) -> Snapshot:
+        """Make a snapshot; ``progressed`` is called after each piece.
+
+        ``fill``: the copy of a damaged log has fillers for its damage, whose bytes it keeps.
+        """
         import shutil  # and with it lzma and bz2
 
         self._core.check_open()
@@ -142,7 +149,7 @@ class Snapshots:
             copy = _Copy(making, progressed)
             until = self._copy(copy)
             try:
-                self._complete(making)
+                self._complete(making, "fill" if fill else "raise")
             except IncompatibleStoreError as error:
                 why = self._of_original(str(error), making)
                 raise IncompatibleStoreError(f"{why}; {_NONE_MADE}") from None
@@ -223,7 +230,7 @@ class Snapshots:
             copy.log(directories, until, file_size, last)
         return until
 
-    def _complete(self, making: Path) -> None:
+    def _complete(self, making: Path, on_corruption: Filling) -> None:
         """Open the copy, for recovery to remove units behind the log's end, and close it."""
         import shutil
 
@@ -232,7 +239,8 @@ class Snapshots:
             message_index_enable=has_index or self._core.config.message_index_enable,
             flush_disk_type="ASYNC_FLUSH",
         )
-        self._settle(str(making), config, LogPath(str(making / _MAKING_LOG), False))
+        log = LogPath(str(making / _MAKING_LOG), False)
+        self._settle(str(making), config, log, on_corruption)
         # Index files that recovery rebuilt: the copy needs no old ones.
         shutil.rmtree(making / paths.QUARANTINE / paths.INDEX, ignore_errors=True)
         with contextlib.suppress(OSError):

@@ -69,7 +69,7 @@ class MessageFile:
         while True:
             try:
                 piece = next(pieces, None)
-            except (self._arrow.ArrowException, OSError) as error:
+            except (self._arrow.ArrowException, OSError, UnicodeError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
                 text = " ".join(str(error).split())
