@@ -70,10 +70,10 @@ def _show(done: object, to_standard: bool) -> None:
     """Write the summary, to standard error if the messages go to standard output."""
     names = ("messages", "bytes", "seconds", "skipped")
     line = json_bytes({name: getattr(done, name) for name in names}, separators=(",", ":"))
-    if to_standard:
-        click.echo(line, err=True, nl=False)
-    else:
+    if not to_standard:
         write_bytes(line)
+    elif sys.stderr is not None:
+        sys.stderr.write(line.decode())
 
 
 def _standard_input() -> IO[bytes]:

@@ -16,7 +16,13 @@ from rmqstore.base.arguments import one_of, wrong_type, wrong_value
 from rmqstore.base.syncing import sync_path
 from rmqstore.columns.side_by_side import cores
 from rmqstore.errors import StoreCorruptError
-from rmqstore.toolbox.formats import BatchWriter, CountedFile, LineWriter, format_of, needed_arrow
+from rmqstore.toolbox.formats import (
+    ColumnFileWriter,
+    CountedFile,
+    LineFileWriter,
+    format_of,
+    needed_arrow,
+)
 from rmqstore.toolbox.redaction import Redaction
 
 if TYPE_CHECKING:
@@ -162,9 +168,9 @@ def export_of(
     most = _WORD if sample is None else int(sample * _WORD)
     if form in ("parquet", "arrow"):
         needed_arrow("parquet" if form == "parquet" else "ipc")
-        reading: _Reading = _Columns(scan, most, redaction, form)
+        reading: _Reading = _BatchReading(scan, most, redaction, form)
     else:
-        reading = _Messages(scan, most, redaction, form)
+        reading = _MessageReading(scan, most, redaction, form)
     with _made(store, file) as into:
         writer = reading.writer(into)
         messages = 0
@@ -225,11 +231,11 @@ class _Reading:
                 return
 
 
-class _Columns(_Reading):
+class _BatchReading(_Reading):
     """Record batches, read by threads."""
 
-    def writer(self, into: CountedFile) -> BatchWriter:
-        return BatchWriter(self.form, into, self.scan.schema)
+    def writer(self, into: CountedFile) -> ColumnFileWriter:
+        return ColumnFileWriter(self.form, into, self.scan.schema)
 
     def read(self, scan: Scan) -> Iterator[tuple[int, pa.RecordBatch]]:
         for batch in scan.replace(threads=cores()).to_batches():
@@ -250,11 +256,11 @@ class _Columns(_Reading):
         return self.redaction.batch(piece) if self.redaction.columns else piece
 
 
-class _Messages(_Reading):
+class _MessageReading(_Reading):
     """Lists of messages."""
 
-    def writer(self, into: CountedFile) -> LineWriter:
-        return LineWriter(self.form, into)
+    def writer(self, into: CountedFile) -> LineFileWriter:
+        return LineFileWriter(self.form, into)
 
     def read(self, scan: Scan) -> Iterator[tuple[int, list[Message]]]:
         held: list[Message] = []

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
-    "BatchWriter",
+    "ColumnFileWriter",
     "CountedFile",
     "Format",
-    "LineWriter",
+    "LineFileWriter",
     "format_of",
     "needed_arrow",
 ]
@@ -116,7 +116,7 @@ class CountedFile:
         return False
 
 
-class BatchWriter:
+class ColumnFileWriter:
     """Writer of record batches as a file of Parquet or Arrow IPC."""
 
     def __init__(self, form: str, file: CountedFile, schema: pa.Schema) -> None:
@@ -158,7 +158,7 @@ class BatchWriter:
         self._parquet.write_table(table, row_group_size=max(1, table.num_rows))
 
 
-class LineWriter:
+class LineFileWriter:
     """Writer of messages as lines of JSON or CSV, as ``cat`` shows them."""
 
     def __init__(self, form: str, file: CountedFile) -> None:

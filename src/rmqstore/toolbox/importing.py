@@ -152,7 +152,7 @@ def import_messages(
 
 
 @dataclass
-class _Plan:
+class _Contents:
     """What a pass over the file found."""
 
     messages: int = 0
@@ -218,9 +218,9 @@ class _Import:
             raise
         sync_path(root.parent)
 
-    def _check(self, config: StoreConfig, file_size: int) -> _Plan:
+    def _check(self, config: StoreConfig, file_size: int) -> _Contents:
         """Check all messages as a put does, and return what there is."""
-        plan = _Plan()
+        plan = _Contents()
         newest = None
         for batch, numbers in self._pieces():
             try:
@@ -265,7 +265,7 @@ class _Import:
             newest = millis
         return newest
 
-    def _note_queues(self, plan: _Plan, batch: pa.RecordBatch, numbers: Sequence[int]) -> None:
+    def _note_queues(self, plan: _Contents, batch: pa.RecordBatch, numbers: Sequence[int]) -> None:
         topics = batch.column("topic").to_pylist()
         queues: list[int | None] = [None] * batch.num_rows
         if self.keep_queues:
@@ -280,7 +280,7 @@ class _Import:
             known = plan.queues.get(topic, -1)
             plan.queues[topic] = max(known, -1 if queue_id is None else queue_id)
 
-    def _make_topics(self, store: MessageStore, plan: _Plan) -> None:
+    def _make_topics(self, store: MessageStore, plan: _Contents) -> None:
         """Make the topics, or give them the queues that are kept."""
         least = store.config.default_topic_queue_nums
         for topic, highest in plan.queues.items():
