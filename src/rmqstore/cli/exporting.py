@@ -22,7 +22,7 @@ from rmqstore.cli.common import (
     store_command,
     time_of,
 )
-from rmqstore.cli.failures import UNREADABLE, USAGE, CliError, say
+from rmqstore.cli.failures import UNREADABLE, USAGE, CliError, say, say_data
 from rmqstore.cli.output import json_bytes, write_bytes
 from rmqstore.cli.progress import Progress
 from rmqstore.filters import check_filter
@@ -72,8 +72,8 @@ def _show(done: object, to_standard: bool) -> None:
     line = json_bytes({name: getattr(done, name) for name in names}, separators=(",", ":"))
     if not to_standard:
         write_bytes(line)
-    elif sys.stderr is not None:
-        sys.stderr.write(line.decode())
+    else:
+        say_data(line)
 
 
 def _standard_input() -> IO[bytes]:

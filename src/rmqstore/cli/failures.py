@@ -24,6 +24,7 @@ __all__ = [
     "in_options",
     "report",
     "say",
+    "say_data",
     "show_defect",
 ]
 
@@ -104,6 +105,11 @@ def drop_standard_output() -> None:
 def say(text: object) -> None:
     """Write a line to standard error, made printable: parts of it may be foreign text."""
     click.echo(f"rmqstore: {foreign(str(text))}", err=True)
+
+
+def say_data(line: bytes) -> None:
+    """Write a line for programs to standard error, as it is."""
+    click.echo(line, err=True, nl=False)
 
 
 def show_defect(kind: type[BaseException], error: BaseException, trace: object) -> None:
