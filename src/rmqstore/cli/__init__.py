@@ -56,6 +56,9 @@ _SECTIONS = {
         "put": ("put", "Write one message a line from standard input."),
         "export": ("exporting", "Messages as a file of Parquet, Arrow, CSV or JSON lines."),
         "import": ("exporting", "Messages of such a file, put into a store."),
+        "extract": ("copies", "A new store with the messages of some topics."),
+        "diff": ("copies", "Differences between two stores or copies."),
+        "backup": ("copies", "A copy with sums, brought up to date by later runs."),
         "snapshot": ("snapshot", "A copy of a store in use, which opens clean."),
     },
     "serve": {

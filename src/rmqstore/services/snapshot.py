@@ -59,6 +59,7 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 Progressed = Callable[[int, int], None]  # bytes so far, bytes in all
 Filling = Literal["raise", "fill"]
+Reuse = Callable[[Path, Path], bool]  # put a full log file in place without copying it, if possible
 
 
 class Snapshots:
@@ -126,11 +127,19 @@ class Snapshots:
         return self.make(directory, lambda done, total: None)
 
     def make(
-        self, directory: str | os.PathLike[str], progressed: Progressed, *, fill: bool = False
+        self,
+        directory: str | os.PathLike[str],
+        progressed: Progressed,
+        *,
+        fill: bool = False,
+        reuse: Reuse = lambda source, target: False,
     ) -> Snapshot:
         """Make a snapshot; ``progressed`` is called after each piece.
 
         ``fill``: the copy of a damaged log has fillers for its damage, whose bytes it keeps.
+        ``reuse`` is asked for each log file that is full: it may put a file of the same bytes at
+        its target. The copy is opened for writing, but full files do not change in that unless
+        with ``fill``.
         """
         import shutil  # and with it lzma and bz2
 
@@ -146,7 +155,7 @@ class Snapshots:
             why = "a snapshot that was not finished, or is under way"
             raise FileExistsError(errno.EEXIST, why, str(making)) from error
         try:
-            copy = _Copy(making, progressed)
+            copy = _Copy(making, progressed, reuse)
             until = self._copy(copy)
             try:
                 self._complete(making, "fill" if fill else "raise")
@@ -267,8 +276,9 @@ class _LastFile:
 class _Copy:
     """Copier of files into the unfinished directory."""
 
-    def __init__(self, making: Path, progressed: Progressed) -> None:
+    def __init__(self, making: Path, progressed: Progressed, reuse: Reuse) -> None:
         self.making = making
+        self._reuse = reuse
         self.at = making  # file being written
         self.done = 0
         self.total = 0
@@ -326,7 +336,10 @@ class _Copy:
             target = into / paths.offset_file_name(start)
             if start == last.start and last.fd >= 0:
                 continue
-            if self.file(found[start], target, stop=until - start, size=file_size):
+            full = start + file_size <= until
+            if (full and self._reuse(found[start], target)) or self.file(
+                found[start], target, stop=until - start, size=file_size
+            ):
                 made.append(target)
                 continue
             while made:

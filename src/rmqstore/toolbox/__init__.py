@@ -10,6 +10,8 @@ They work on a copy and on a dead disk; readers work beside a live owner, too.
 
 from __future__ import annotations
 
+from rmqstore.toolbox.backups import BackupCheck, BackupFile, backup, verify_backup
+from rmqstore.toolbox.differences import Difference, difference
 from rmqstore.toolbox.disk_use import (
     DiskUse,
     Statistics,
@@ -18,6 +20,7 @@ from rmqstore.toolbox.disk_use import (
 )
 from rmqstore.toolbox.export import Exported, export
 from rmqstore.toolbox.importing import Imported, import_messages
+from rmqstore.toolbox.extracts import Extracted, extract
 from rmqstore.toolbox.journey import Step, trace
 from rmqstore.toolbox.offsets import (
     GroupOffset,
@@ -36,6 +39,11 @@ __all__ = [
     "DiskUse",
     "Exported",
     "GroupLoss",
+    "BackupCheck",
+    "BackupFile",
+    "Difference",
+    "DiskUse",
+    "Extracted",
     "GroupOffset",
     "Imported",
     "Plan",
@@ -43,8 +51,11 @@ __all__ = [
     "Report",
     "Statistics",
     "Step",
+    "backup",
+    "difference",
     "disk_use",
     "export",
+    "extract",
     "grep",
     "import_messages",
     "offsets_by_time",
@@ -56,4 +67,5 @@ __all__ = [
     "trace",
     "unconsumed",
     "verify",
+    "verify_backup",
 ]

@@ -1,0 +1,318 @@
+"""Differences between two stores or copies, by topic and queue."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from rmqstore import opening
+from rmqstore.base import arrays
+from rmqstore.brokerfiles.topics import TopicTable
+from rmqstore.consume.lag import bounds_by_topic
+from rmqstore.errors import MessageNotFoundError, StoreCorruptError, TopicNotFoundError
+from rmqstore.offline import SCHEDULE_TOPIC
+from rmqstore.toolbox.log_bytes import DifferingBytes, differing_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rmqstore.config.store_config import StoreConfig
+    from rmqstore.store import MessageStore
+
+__all__ = ["Difference", "difference", "difference_of"]
+
+_PIECE = 1 << 17  # units of each store in memory at a time
+_EXT_MOST = -(1 << 31) - 1  # a tags code up to here is an address of consumequeue_ext
+_OFFSET_AT, _OFFSET_END = 28, 36  # of the physical offset in a record
+_LISTED_SECONDS = 0.1  # how often a reader lists files
+_SAME, _ONLY_A, _ONLY_B, _SIZE, _TAGS = range(5)
+_FIELDS = (
+    *("topic", "queue_id", "queue_offset", "raw_body", "properties", "flag", "sys_flag"),
+    *("born_timestamp", "born_host", "reconsume_times", "body_crc"),
+)
+_PLACED = ("store_timestamp", "store_host", "prepared_transaction_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Difference between stores ``a`` and ``b``.
+
+    Attributes
+    ----------
+    where : {"a", "b", "both"}
+        Only in one of them, or different in both.
+    topic : str or None
+    queue_id : int or None
+    queue_offset : int or None
+        Of the first message; None for settings and offsets of groups.
+    what : str
+        How many messages, and in what they differ; or the setting or group with both values.
+    """
+
+    where: Literal["a", "b", "both"]
+    topic: str | None
+    queue_id: int | None
+    queue_offset: int | None
+    what: str
+
+
+class _Run(NamedTuple):
+    where: Literal["a", "b", "both"]
+    start: int
+    stop: int
+    field: str  # "": the messages themselves
+
+
+def difference(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    topic: str | None = None,
+    full: bool = False,
+    config: StoreConfig | str | os.PathLike[str] | None = None,
+) -> Iterator[Difference]:
+    """Iterate over the differences between two stores, such as a master's and a slave's.
+
+    Messages are compared by topic, queue and queue offset: their units, which have the size and
+    the hash of the tag. Neighbours that differ alike are one difference. Physical offsets may
+    differ, as those of an extract do. The topics' settings and the groups' offsets are compared
+    as well.
+
+    Parameters
+    ----------
+    a, b : path-like
+        Directories of the stores; they may be in use.
+    topic : str, optional
+        Only this topic.
+    full : bool, optional
+        Compare the contents as well: by the bytes of both logs where the messages are at the same
+        physical offsets, else by all fields but store time and host, and the offset of a half
+        message. Bytes of the log that belong to no message in a queue are compared if nothing else
+        differs.
+    config : StoreConfig or path of a broker.conf, optional
+        Of both stores, as for :func:`rmqstore.open`.
+
+    Yields
+    ------
+    Difference
+
+    Raises
+    ------
+    TopicNotFoundError
+        Neither store has the topic.
+    StoreCorruptError
+        A file of ``config`` is torn. A damaged record is a difference unless both are alike.
+    StoreNotFoundError, IncompatibleStoreError, OSError
+        As for :func:`rmqstore.open`.
+    """
+    with opening.open(a, config=config) as one, opening.open(b, config=config) as other:
+        if topic is not None and topic not in one.topics and topic not in other.topics:
+            raise TopicNotFoundError(f"{one.path}, {other.path}: no topic {topic!r} in either")
+        yield from difference_of(one, other, topic, full)
+
+
+def difference_of(
+    a: MessageStore,
+    b: MessageStore,
+    topic: str | None,
+    full: bool,
+    progressed: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[Difference]:
+    """Return :func:`difference` of open stores; ``progressed`` gets bytes of the logs read."""
+    log = differing_bytes(a, b, progressed) if full else None
+    pair = _Pair(a, b, log)
+    found = False
+    for one in pair.all(topic):
+        found = True
+        yield one
+    if log is not None and topic is None and not found and log.common:
+        start, stop = int(log.common[0][0]), int(log.common[-1][1])
+        what = f"bytes of the log from {start} to {stop}, of no message in a queue"
+        yield Difference("both", None, None, None, what)
+
+
+class _Pair:
+    """Two open stores, compared."""
+
+    def __init__(self, a: MessageStore, b: MessageStore, log: DifferingBytes | None) -> None:
+        self._a = a
+        self._b = b
+        self._log = log
+
+    def all(self, topic: str | None) -> Iterator[Difference]:
+        yield from self._settings(topic)
+        queues = [_bounds(store) for store in (self._a, self._b)]
+        for place in sorted({*queues[0], *queues[1]}):
+            if topic in (None, place[0]):
+                for run in _merged(self._queue(*place)):
+                    yield Difference(run.where, *place, run.start, _text(run))
+        yield from self._offsets(topic)
+
+    def _settings(self, topic: str | None) -> Iterator[Difference]:
+        tables = [
+            {entry.topic_name: entry.to_json() for entry in TopicTable.load(store.path)}
+            for store in (self._a, self._b)
+        ]
+        for name in sorted({*tables[0], *tables[1]}):
+            if topic not in (None, name):
+                continue
+            one, other = (table.get(name) for table in tables)
+            if one is None or other is None:
+                where: Literal["a", "b"] = "b" if one is None else "a"
+                yield Difference(where, name, None, None, "entry in topics.json")
+                continue
+            for key in sorted({*one, *other}):
+                if one.get(key) != other.get(key):
+                    what = f"{key} in topics.json: {one.get(key)}, {other.get(key)}"
+                    yield Difference("both", name, None, None, what)
+
+    def _offsets(self, topic: str | None) -> Iterator[Difference]:
+        tables = [
+            {
+                (of_topic, queue_id, group): offset
+                for (of_topic, group), queues in store.offsets.items()
+                for queue_id, offset in queues.items()
+                if topic in (None, of_topic)
+            }
+            for store in (self._a, self._b)
+        ]
+        for key in sorted({*tables[0], *tables[1]}):
+            one, other = (table.get(key) for table in tables)
+            if one == other:
+                continue
+            where: Literal["a", "b", "both"] = "both"
+            values = f"{one}, {other}"
+            if one is None or other is None:
+                where, values = ("b", f"{other}") if one is None else ("a", f"{one}")
+            yield Difference(where, key[0], key[1], None, f"offset of group {key[2]}: {values}")
+
+    def _queue(self, topic: str, queue_id: int) -> Iterator[_Run]:
+        """Yield runs of offsets of a queue that differ, not merged."""
+        place = (topic, queue_id)
+        one, other = (store.core.bounds(topic, queue_id) or (0, 0) for store in (self._a, self._b))
+        low, high = max(one[0], other[0]), min(one[1], other[1])
+        if low >= high:  # nothing in common
+            low = high = one[1]
+        sides: list[tuple[Literal["a", "b"], tuple[int, int]]] = [("a", one), ("b", other)]
+        for where, (start, stop) in sides:
+            if start < min(low, stop):
+                yield _Run(where, start, min(low, stop), "")
+        for start in range(low, high, _PIECE):
+            stop = min(high, start + _PIECE)
+            try:
+                runs = list(self._piece(place, start, stop))
+            except FileNotFoundError:  # retention was faster
+                if not self._is_gone(place, stop):
+                    raise
+                continue
+            yield from runs
+        for where, (start, stop) in sides:
+            if max(high, start) < stop:
+                yield _Run(where, max(high, start), stop, "")
+
+    def _is_gone(self, place: tuple[str, int], stop: int) -> bool:
+        """Whether one of the stores has nothing below an offset of a queue any more."""
+        time.sleep(_LISTED_SECONDS)
+        bounds = [store.core.bounds(*place) for store in (self._a, self._b)]
+        return any(one is None or one[0] >= stop for one in bounds)
+
+    def _piece(self, place: tuple[str, int], start: int, stop: int) -> Iterator[_Run]:
+        import numpy as np
+
+        one = arrays.unit_array(self._a.core.units(*place, start, stop))
+        other = arrays.unit_array(self._b.core.units(*place, start, stop))
+        sizes, others = arrays.sizes_of(one), arrays.sizes_of(other)
+        tags, other_tags = one["tags_code"], other["tags_code"]
+        kinds = np.zeros(len(one), np.int8)
+        kinds[(tags != other_tags) & (tags > _EXT_MOST) & (other_tags > _EXT_MOST)] = _TAGS
+        if place[0] == SCHEDULE_TOPIC:  # the time of delivery follows from the store time
+            kinds[one["physical_offset"] != other["physical_offset"]] = _SAME
+        kinds[sizes != others] = _SIZE
+        kinds[(sizes > 0) & (others == 0)] = _ONLY_A
+        kinds[(sizes == 0) & (others > 0)] = _ONLY_B
+        kinds[(sizes == 0) & (others == 0)] = _SAME
+        contents: dict[int, str] = {}
+        if self._log is not None:
+            contents = dict(self._contents(one, other, sizes, kinds))
+        differing = np.flatnonzero(kinds).tolist()
+        for at in sorted({*differing, *contents}):
+            where, field = _KINDS[int(kinds[at])] if kinds[at] else ("both", contents[at])
+            yield _Run(where, start + at, start + at + 1, field)
+
+    def _contents(
+        self, one: NDArray[Any], other: NDArray[Any], sizes: NDArray[Any], kinds: NDArray[Any]
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the messages of equal units whose contents differ, and in which fields."""
+        import numpy as np
+
+        assert self._log is not None
+        offsets, others = one["physical_offset"], other["physical_offset"]
+        doubted = (kinds == _SAME) & (sizes > 0)
+        doubted &= (offsets != others) | self._log.touch(offsets.astype(np.int64), sizes)
+        for at in np.flatnonzero(doubted).tolist():
+            fields = self._fields(int(offsets[at]), int(others[at]))
+            if fields:
+                yield at, fields
+
+    def _fields(self, offset: int, other: int) -> str:
+        """Return the names of the fields in which two messages differ; empty if in none."""
+        try:
+            one, two = self._a.core.record(offset), self._b.core.record(other)
+            before, after = slice(0, _OFFSET_AT), slice(_OFFSET_END, None)
+            if one[before] == two[before] and one[after] == two[after]:
+                return ""
+        except (StoreCorruptError, MessageNotFoundError):
+            pass  # said by at() below, for each store
+        messages = []
+        for name, store, at in (("a", self._a, offset), ("b", self._b, other)):
+            try:
+                messages.append(store.at(at))
+            except StoreCorruptError:
+                return f"damaged in {name}"
+            except MessageNotFoundError:
+                return f"missing in the log of {name}"
+        fields = _FIELDS if offset != other else _FIELDS + _PLACED
+        left, right = messages
+        found = [name for name in fields if getattr(left, name) != getattr(right, name)]
+        if not found and offset == other:
+            return "bytes"
+        return ", ".join(name.removeprefix("raw_") for name in found)
+
+
+_KINDS: dict[int, tuple[Literal["a", "b", "both"], str]] = {
+    _ONLY_A: ("a", ""),
+    _ONLY_B: ("b", ""),
+    _SIZE: ("both", "size"),
+    _TAGS: ("both", "tags"),
+}
+
+
+def _bounds(store: MessageStore) -> set[tuple[str, int]]:
+    return {
+        (topic, queue.queue_id)
+        for topic, queues in bounds_by_topic(store.core).items()
+        for queue in queues
+    }
+
+
+def _merged(runs: Iterable[_Run]) -> Iterator[_Run]:
+    """Join runs that follow each other and differ alike."""
+    last: _Run | None = None
+    for run in runs:
+        if last is not None and last._replace(start=last.stop, stop=run.stop) == run:
+            last = last._replace(stop=run.stop)
+            continue
+        if last is not None:
+            yield last
+        last = run
+    if last is not None:
+        yield last
+
+
+def _text(run: _Run) -> str:
+    count = run.stop - run.start
+    messages = "1 message" if count == 1 else f"{count:,} messages"
+    return f"{messages}: {run.field}" if run.field else messages
