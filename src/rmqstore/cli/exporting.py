@@ -69,7 +69,7 @@ _format_option = click.option(
 def _show(done: object, to_standard: bool) -> None:
     """Write the summary, to standard error if the messages go to standard output."""
     names = ("messages", "bytes", "seconds", "skipped")
-    line = json_bytes({name: getattr(done, name) for name in names}, separators=(",", ":"))
+    line = json_bytes({name: getattr(done, name) for name in names})
     if not to_standard:
         write_bytes(line)
     else:

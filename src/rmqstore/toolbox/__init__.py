@@ -19,8 +19,8 @@ from rmqstore.toolbox.disk_use import (
     statistics,
 )
 from rmqstore.toolbox.export import Exported, export
-from rmqstore.toolbox.importing import Imported, import_messages
 from rmqstore.toolbox.extracts import Extracted, extract
+from rmqstore.toolbox.importing import Imported, import_messages
 from rmqstore.toolbox.journey import Step, trace
 from rmqstore.toolbox.offsets import (
     GroupOffset,
@@ -35,15 +35,14 @@ from rmqstore.toolbox.unconsumed import unconsumed
 from rmqstore.toolbox.verify import Checked, Report, verify
 
 __all__ = [
-    "Checked",
-    "DiskUse",
-    "Exported",
-    "GroupLoss",
     "BackupCheck",
     "BackupFile",
+    "Checked",
     "Difference",
     "DiskUse",
+    "Exported",
     "Extracted",
+    "GroupLoss",
     "GroupOffset",
     "Imported",
     "Plan",

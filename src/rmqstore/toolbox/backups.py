@@ -182,7 +182,7 @@ class _Run:
 
     def make(self, progressed: Progressed) -> list[BackupFile]:
         self._gather_parts()
-        self._store.snapshots.make(self._next, progressed, self._reuse)
+        self._store.snapshots.make(self._next, progressed, reuse=self._reuse)
         try:
             entries = self._entries()
             _save(self._next, self._store.path, entries)
