@@ -49,9 +49,9 @@ def paragraphs(text: str) -> Iterator[str]:
 
 def verbatim(text: str) -> Iterator[str]:
     """Write lines as they are."""
-    yield from (".PP", ".nf")
+    yield from (".PP", ".nf", ".in 3n")  # the longest fit 80 columns
     yield from map(escaped, text.rstrip().split("\n"))
-    yield ".fi"
+    yield from (".in", ".fi")
 
 
 def record(option: click.Option) -> tuple[str, str]:
