@@ -218,7 +218,8 @@ class Scan:
         Returns
         -------
         (int, int)
-            Start and stop, without files at both ends that have nothing stored in that time.
+            Start and stop, without files at both ends that have nothing stored in that time;
+            in a log of up to 1 GiB, also without such parts of a file.
 
         Raises
         ------
@@ -412,11 +413,11 @@ def scan(
     since, until : int, datetime or str, optional
         Store times: ``since`` inclusive, ``until`` exclusive. Files at both ends of the log
         with nothing in that range are not read. In a log of up to 1 GiB that is known from the
-        heads of all records, read once while the store is open. In a longer one, a file is
-        bounded by its first record and those of its neighbours, with a margin of an hour; if
-        one begins earlier than the file before it, a clock leapt and all files are read:
-        records with a time wrong by more than an hour, in a file that does not show it, are
-        missed.
+        heads of all records, read once while the store is open, and holds for each MiB of a
+        file. In a longer one, a file is bounded by its first record and those of its
+        neighbours, with a margin of an hour; if one begins earlier than the file before it, a
+        clock leapt and all files are read: records with a time wrong by more than an hour, in
+        a file that does not show it, are missed.
     tags : str, optional
         ``"TagA || TagB"``; compared exactly. ``"*"`` matches all.
     keys : str or iterable of str, optional

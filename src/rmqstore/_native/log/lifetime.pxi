@@ -145,5 +145,5 @@ cdef void store_drop(Store *store) noexcept nogil:
     lock_destroy(&store.keyless.lock)
     free(store.root_path)
     lock_destroy(&store.times.lock)
-    free(store.times.files)
+    times_free(&store.times)
     free(store)

@@ -1,10 +1,10 @@
-# Store times of the log's files: which files a range of times needs, and whether times ascend.
+# Store times of the log's files: which parts a range of times needs, and whether times ascend.
 #
-# Store times ascend along the log, unless a clock was set.  A skipped file must not have a record
+# Store times ascend along the log, unless a clock was set.  A skipped part must not have a record
 # stored in the range:
 #
-# - In a log of up to TIMES_WALKED bytes the heads of all records are walked once, and each file's
-#   times cached while the store is open.
+# - In a log of up to TIMES_WALKED bytes the heads of all records are walked once, and the times of
+#   each file and of each block of it cached while the store is open.
 # - In a longer log a file is bounded by its own first record and its neighbours', with a margin of
 #   CLOCK_STEP_MS.  If a file begins earlier than its predecessor, a clock leapt: none is skipped.
 #
@@ -14,6 +14,8 @@
 cdef enum:
     CLOCK_STEP_MS = 3600000      # the margin: the greatest clock step tolerated
     TIMES_WALKED = 1 << 30
+    BLOCK_BYTES = 1 << 20        # of a block, at most
+    FILE_BLOCKS = 64             # of a small file
 
 
 cdef int64_t times_find(const LogTimes *times, int64_t start) noexcept nogil:
@@ -62,9 +64,40 @@ cdef FileTimes *times_entry(Store *store, int64_t start) noexcept nogil:
 cdef void times_forget(LogTimes *times, int64_t first) noexcept nogil:
     """Drop entries of removed files.  Under the lock."""
     cdef int64_t gone = times_find(times, first)
+    cdef int64_t i
+    for i in range(gone):
+        free(times.files[i].blocks)
     if gone:
         times.count -= gone
         memmove(times.files, &times.files[gone], <size_t>times.count * sizeof(FileTimes))
+
+
+cdef BlockTimes *times_block(FileTimes *entry, int64_t at, int64_t block_bytes) noexcept nogil:
+    """Block of the record at ``at``, after those before it; NULL: no memory for the first."""
+    cdef BlockTimes *block = NULL
+    cdef BlockTimes *grown
+    if entry.block_count:
+        block = &entry.blocks[entry.block_count - 1]
+        if at - block.start < block_bytes:
+            return block
+    grown = <BlockTimes *>array_with_room(
+        entry.blocks, &entry.block_room, entry.block_count, sizeof(BlockTimes))
+    if grown == NULL:
+        return block
+    entry.blocks = grown
+    block = &grown[entry.block_count]
+    block.start = at
+    block.oldest = INT64_MOST
+    block.newest = INT64_LEAST
+    entry.block_count += 1
+    return block
+
+
+cdef void times_doubt(FileTimes *entry) noexcept nogil:
+    """The last block has damage, which a scan is to meet: it is never skipped."""
+    if entry.block_count:
+        entry.blocks[entry.block_count - 1].oldest = INT64_LEAST
+        entry.blocks[entry.block_count - 1].newest = INT64_MOST
 
 
 cdef void times_walk(Store *store, FileTimes *entry, int64_t stop) noexcept nogil:
@@ -72,6 +105,8 @@ cdef void times_walk(Store *store, FileTimes *entry, int64_t stop) noexcept nogi
     cdef Cursor cursor
     cdef Record record
     cdef const char *data
+    cdef BlockTimes *block
+    cdef int64_t block_bytes = min(store.log.file_size // FILE_BLOCKS, BLOCK_BYTES)
     cdef int64_t time
     cdef int64_t rc = 1
     stop = min(stop, entry.start + store.log.file_size)
@@ -83,9 +118,14 @@ cdef void times_walk(Store *store, FileTimes *entry, int64_t stop) noexcept nogi
     while rc > 0:
         rc = cursor_next(&cursor, &record, &data)
         if rc == E_CORRUPT:
+            times_doubt(entry)
             rc = cursor_resync(&cursor)
         elif rc > 0 and not cursor_changed(&cursor, &record, data):
             time = record.store_timestamp
+            block = times_block(entry, record.physical_offset, block_bytes)
+            if block != NULL:
+                block.oldest = min(block.oldest, time)
+                block.newest = max(block.newest, time)
             entry.last = time
             entry.oldest = min(entry.oldest, time)
             entry.newest = max(entry.newest, time)
@@ -94,6 +134,7 @@ cdef void times_walk(Store *store, FileTimes *entry, int64_t stop) noexcept nogi
         entry.oldest = INT64_LEAST
         entry.newest = INT64_MOST
         entry.back = INT64_MOST
+        times_doubt(entry)
     cursor_close(&cursor)
     entry.until = stop
 
@@ -216,7 +257,7 @@ cdef int64_t times_back(Store *store, int64_t stop) noexcept nogil:
 cdef void times_narrow(
     Store *store, int64_t since, int64_t until, int64_t head, int64_t *at, int64_t *stop,
 ) noexcept nogil:
-    """Drop files at both ends of [at, stop) without records of [since, until)."""
+    """Drop files and blocks at both ends of [at, stop) without records of [since, until)."""
     cdef int64_t count = file_set_count(&store.log)
     cdef int64_t i = 0
     cdef int64_t leapt = -1
@@ -250,4 +291,52 @@ cdef void times_narrow(
         if oldest < until:
             break
         stop[0] = max(start, at[0])
+    if log_is_walked(store, head) and at[0] < stop[0]:
+        times_skip_older(store, since, head, at, stop[0])
+        times_skip_newer(store, until, head, at[0], stop)
     lock_give(&store.times.lock)
+
+
+cdef FileTimes *times_blocks(Store *store, int64_t offset, int64_t head) noexcept nogil:
+    """Entry of the file with ``offset`` if its blocks cover it; else NULL.  Under the lock."""
+    cdef LogTimes *times = &store.times
+    cdef int64_t start = offset - offset % store.log.file_size
+    cdef int64_t i = times_find(times, start)
+    cdef FileTimes *entry
+    if i == times.count or times.files[i].start != start:
+        return NULL
+    entry = &times.files[i]
+    if entry.block_count == 0 or entry.blocks[0].start != start \
+            or not times_are_whole(store, entry, head):
+        return NULL
+    return entry
+
+
+cdef void times_skip_older(
+    Store *store, int64_t since, int64_t head, int64_t *at, int64_t stop,
+) noexcept nogil:
+    """Raise ``at`` past the blocks of its file that are older than ``since``.  Under the lock."""
+    cdef FileTimes *entry = times_blocks(store, at[0], head)
+    cdef int64_t end
+    cdef int64_t i = 0
+    while entry != NULL and i < entry.block_count:
+        end = entry.blocks[i + 1].start if i + 1 < entry.block_count else entry.until
+        if end > at[0]:
+            if entry.blocks[i].newest >= since:
+                break
+            at[0] = min(end, stop)
+        i += 1
+
+
+cdef void times_skip_newer(
+    Store *store, int64_t until, int64_t head, int64_t at, int64_t *stop,
+) noexcept nogil:
+    """Lower ``stop`` below the blocks of its file from ``until`` on.  Under the lock."""
+    cdef FileTimes *entry = times_blocks(store, stop[0] - 1, head) if stop[0] > at else NULL
+    cdef int64_t i = 0 if entry == NULL else entry.block_count
+    while i > 0:
+        i -= 1
+        if entry.blocks[i].start < stop[0]:
+            if entry.blocks[i].oldest < until:
+                break
+            stop[0] = max(entry.blocks[i].start, at)

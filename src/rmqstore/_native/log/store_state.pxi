@@ -157,6 +157,13 @@ cdef struct View:
     bint queue_size_read
 
 
+# Store times of the records in a part of a log file.
+cdef struct BlockTimes:
+    int64_t start                # of its first record; it ends where the next one starts
+    int64_t oldest
+    int64_t newest
+
+
 # Store times of a file of the log.
 cdef struct FileTimes:
     int64_t start                # of the file
@@ -166,6 +173,9 @@ cdef struct FileTimes:
     int64_t oldest
     int64_t newest
     int64_t back                 # most ms by which a record is older than an earlier one
+    BlockTimes *blocks           # up to ``until``, of a file that was walked
+    int64_t block_count
+    int64_t block_room
 
 
 # Store times of the files queried so far.
@@ -247,6 +257,13 @@ cdef void store_set_failed(
     gate_open(&store.dispatch.visible)
     wakeups_ring(&store.flush.wakeups, INT64_MAX)
     wakeups_ring(&store.dispatch.wakeups, INT64_MAX)
+
+
+cdef void times_free(LogTimes *times) noexcept nogil:
+    cdef int64_t i
+    for i in range(times.count):
+        free(times.files[i].blocks)
+    free(times.files)
 
 
 cdef inline int64_t store_millis(const Store *store) noexcept nogil:
