@@ -66,7 +66,9 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
         if indexes.slot_num > 0 and not configured:
             odd += 1
             odd_size = status.st_size
-        if configured and index_chains_fit(<int>file, indexes.slot_num, indexes.entry_num):
+        if index_sizes_are_sure(choices, count, status.st_size):
+            index_vote(choices, &count, choices[0].slot_num, choices[0].entry_num, SIZES_SOUND)
+        elif configured and index_chains_fit(<int>file, indexes.slot_num, indexes.entry_num):
             index_vote(choices, &count, indexes.slot_num, indexes.entry_num, SIZES_SOUND)
         elif status.st_size > 0:
             if not (indexes.sizes_set and index_vote_length(

@@ -7,6 +7,7 @@ cdef enum:
     SIZE_CHOICES = 64
     SEARCH_BYTES = 16384         # read at a time to find the slots
     SIZE_SAMPLE = 64             # entries sampled at either end of a file
+    SIZES_SURE = 8               # files that agree, before others of their length are not sampled
 
 cdef struct IndexSizes:
     int64_t slot_num
@@ -127,6 +128,14 @@ cdef void index_vote(
         count[0] += 1
     choices[i].files += 1
     choices[i].sound += sizes == SIZES_SOUND
+
+
+cdef bint index_sizes_are_sure(
+    const IndexSizes *choices, int64_t count, int64_t size,
+) noexcept nogil:
+    """Whether several files, and no other one, have shown the numbers of a file this long."""
+    return count == 1 and choices.sound >= SIZES_SURE \
+        and size == index_file_bytes(choices.slot_num, choices.entry_num)
 
 
 cdef void index_ask_file(
