@@ -21,6 +21,7 @@ from rmqstore.cli.common import (
     reported_damage,
     store_command,
     time_of,
+    zone_option,
 )
 from rmqstore.cli.failures import UNREADABLE, USAGE, CliError, say, say_data
 from rmqstore.cli.output import json_bytes, write_bytes
@@ -111,9 +112,7 @@ def _standard_input() -> IO[bytes]:
 )
 @corruption_option
 @_format_option
-@click.option(
-    "--local", is_flag=True, help="Read times without a zone in this machine's zone.", is_eager=True
-)
+@zone_option
 def export(
     *,
     store: str,

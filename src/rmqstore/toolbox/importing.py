@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from rmqstore import opening
-from rmqstore.base.layout import RECORD_STORE_TIMESTAMP, RECORD_SYS_FLAG
+from rmqstore.base.layout import INT64, RECORD_STORE_TIMESTAMP, RECORD_SYS_FLAG
 from rmqstore.base.syncing import make_directories, sync_path
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.directory.layout import refuse_inside, without_paths
@@ -405,7 +405,7 @@ def _set_times(directory: Path, file_size: int, offsets: Any, times: Sequence[in
     """Write store times into records that are in no queue yet."""
     import numpy as np
 
-    values = np.asarray(times, dtype=">i8").view(np.uint8).reshape(-1, 8)
+    values = np.frombuffer(b"".join(map(INT64.pack, times)), np.uint8).reshape(-1, INT64.size)
     starts = offsets - offsets % file_size
     for start in np.unique(starts):
         here = starts == start
@@ -413,7 +413,7 @@ def _set_times(directory: Path, file_size: int, offsets: Any, times: Sequence[in
         data = np.memmap(directory / paths.offset_file_name(int(start)), np.uint8, "r+")
         v6 = data[records + RECORD_SYS_FLAG + 3] & _BORN_V6 != 0
         at = records + RECORD_STORE_TIMESTAMP + np.where(v6, _V6_MORE, 0)
-        data[at[:, None] + np.arange(8)] = values[here]
+        data[at[:, None] + np.arange(INT64.size)] = values[here]
         data.flush()
 
 

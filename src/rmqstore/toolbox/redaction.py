@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore._core import crc32
 from rmqstore.base.arguments import one_of, wrong_type
+from rmqstore.base.layout import INT32_MAX
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +34,6 @@ _V6 = re.compile(r"\[[0-9A-Fa-f:.]{2,45}\]")
 _HEX = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 _V4_DIGITS, _V6_DIGITS = 8, 32
 _REMEMBERED = 1 << 12
-_CRC_MASK = 0x7FFFFFFF
 
 _COLUMNS = {
     "body": ("body", "body_crc", "properties"),
@@ -94,7 +94,7 @@ class Redaction:
         """Redact the fields of a message in place; ``properties`` are pairs."""
         if "body" in self._chosen:
             body = self._digits(b"body" + values["body"], len(values["body"])).encode()
-            values["body"], values["body_crc"] = body, crc32(body) & _CRC_MASK
+            values["body"], values["body_crc"] = body, crc32(body) & INT32_MAX
         if "keys" in self._chosen:
             old = [*values["keys"], *_known(values["uniq_key"])]
             new = {key: self._key(key) for key in old}
