@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from rmqstore import opening
+from rmqstore.base.arguments import did_you_mean
 from rmqstore.base.layout import INT64, RECORD_STORE_TIMESTAMP, RECORD_SYS_FLAG
 from rmqstore.base.syncing import make_directories, sync_path
 from rmqstore.config.store_config import StoreConfig
@@ -42,6 +43,7 @@ _BORN_V6 = 0x10
 _V6_MORE = 12  # bytes
 _QUEUES_MOST = 65_536
 _COPIED = 8 << 20
+_NAMES_SHOWN = 6
 _SIZES = ("mapped_file_size_consume_queue", "max_hash_slot_num", "max_index_num")
 
 File = str | os.PathLike[str] | IO[bytes]
@@ -156,7 +158,6 @@ class _Contents:
     """What a pass over the file found."""
 
     messages: int = 0
-    skipped: int = 0
     queues: dict[str, int] = field(default_factory=dict)  # the highest of each topic
 
 
@@ -171,6 +172,7 @@ class _Import:
     progressed: Progressed
     done: int = 0
     skipped: int = 0
+    seen: set[str] = field(default_factory=set)  # topics of the file, if some are chosen
 
     def put(self, store: MessageStore) -> None:
         """Check all messages, and put them into an open store."""
@@ -237,8 +239,13 @@ class _Import:
                 newest = self._check_times(batch, numbers, newest)
             plan.messages += batch.num_rows
             self._note_queues(plan, batch, numbers)
-        plan.skipped = self.skipped
-        self.skipped = 0
+        for topic in sorted((self.topics or frozenset()) - self.seen):
+            if topic not in _WAITING:
+                hint = did_you_mean(topic, self.seen) or "it has " + ", ".join(
+                    sorted(self.seen)[:_NAMES_SHOWN]
+                )
+                raise ValueError(f"{self.source.name}: no message of topic {topic!r}; {hint}")
+        self.skipped = 0  # the next pass counts again
         return plan
 
     def _by_number(self, error: Exception, numbers: Sequence[int]) -> ValueError:
@@ -336,8 +343,10 @@ class _Import:
 
     def _takes(self, topic: object, flag: object) -> bool:
         """Return whether a row is imported; one that is no message is refused later."""
-        if self.topics is not None and topic not in self.topics:
-            return False
+        if self.topics is not None and isinstance(topic, str):
+            self.seen.add(topic)
+            if topic not in self.topics:
+                return False
         if topic == OP_TOPIC or (topic in _WAITING and self.topics is None):
             return False
         is_message = not isinstance(flag, int) or flag & _TRANSACTION in (0, _COMMIT)

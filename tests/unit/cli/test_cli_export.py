@@ -125,6 +125,9 @@ def test_what_is_left_out_is_said(run: Run, root: Path, tmp_path: Path, conf: Pa
     done = run("import", tmp_path / "o.csv", tmp_path / "n", "-t", "audit", "-c", conf)
     assert rows(done)[0]["skipped"] == COUNT
     assert f"{COUNT} rows were left out" in done.stderr
+    other = run("import", tmp_path / "o.csv", tmp_path / "m", "-t", "order", "-c", conf)
+    assert "no message of topic 'order'; did you mean 'orders'?" in one_line(other, 2)
+    assert not (tmp_path / "m").exists()
 
 
 def test_without_pyarrow(
