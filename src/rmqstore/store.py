@@ -483,9 +483,7 @@ class MessageStore(_core.Engine):
     clean_unused_topics = method_of("retention", Retention.clean_unused_topics)
 
 
-def _settle_copy(
-    directory: str, config: StoreConfig, log: LogPath, on_corruption: Literal["raise", "fill"]
-) -> None:
+def _settle_copy(directory: str, config: StoreConfig, log: LogPath, on_corruption: str) -> None:
     """Open and close a copy of a store: recovery removes units and entries ahead of the log."""
     with MessageStore(
         directory,
