@@ -1,0 +1,71 @@
+"""``extract``, ``diff`` and ``backup`` as people type them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from support.command_line import Run, one_line, rows
+
+pytestmark = pytest.mark.pure
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    config = rmqstore.StoreConfig.small()
+    with rmqstore.open(tmp_path / "s", "a", config=config) as store:
+        for number in range(20):
+            store.put(("orders", "audit")[number % 2], b"%d" % number, queue_id=0)
+    return tmp_path / "s"
+
+
+def test_extract(run: Run, root: Path, tmp_path: Path) -> None:
+    (row,) = rows(run("extract", root, tmp_path / "out", "-t", "orders", "--until", "now"))
+    assert list(row) == ["messages", "bytes", "seconds", "skipped"]
+    assert (row["messages"], row["skipped"]) == (10, 0)
+    assert [one["topic"] for one in rows(run("topics", tmp_path / "out"))] == ["orders"]
+    assert "is not empty" in one_line(run("extract", root, tmp_path / "out", "-t", "orders"), 4)
+    error = one_line(run("extract", root, tmp_path / "o", "-t", "order"), 1)
+    assert "did you mean 'orders'" in error
+    assert "-t" in run("extract", root, tmp_path / "o").stderr
+    error = one_line(run("extract", root, root / "o", "-t", "orders"), 2)
+    assert "DIRECTORY must be outside the store" in error
+    assert run("extract", tmp_path / "none", tmp_path / "o", "-t", "orders").exit_code == 4
+
+
+def test_diff(run: Run, root: Path, tmp_path: Path) -> None:
+    assert rows(run("diff", root, root)) == rows(run("diff", root, root, "--full")) == []
+    run("extract", root, tmp_path / "out", "-t", "orders")
+    assert rows(run("diff", root, tmp_path / "out", "-t", "orders", "--full")) == []
+    result = run("diff", root, tmp_path / "out", "-o", "jsonl")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[1] == (
+        '{"where":"a","topic":"audit","queue_id":0,"queue_offset":0,"what":"10 messages"}'
+    )
+    assert "10 messages" in run("diff", root, tmp_path / "out", "-o", "table").stdout
+    assert "did you mean 'orders'" in one_line(run("diff", root, root, "-t", "order"), 1)
+    assert "A and B are needed" in one_line(run("diff"), 2)
+    assert run("diff", root, tmp_path / "none").exit_code == 4
+
+
+def test_backup(run: Run, root: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    found = rows(run("backup", root, copy))
+    assert list(found[0]) == ["file", "bytes", "xxh3", "copied"]
+    assert all(one["copied"] for one in found)
+    checked = rows(run("backup", "--verify", copy))
+    assert [one["xxh3"] for one in checked] == [one["xxh3"] for one in found]
+    assert "commitlog" in run("backup", copy, "--verify", "-o", "table").stdout
+    (copy / "config" / "topics.json").write_text("{}")
+    result = run("backup", "--verify", copy)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "rmqstore: config/topics.json: differs from the manifest; remove it, and back up again to "
+        "have it copied\n"
+    )
+    assert "takes DIRECTORY alone" in one_line(run("backup", root, copy, "--verify"), 2)
+    assert "DIRECTORY must be outside the store" in one_line(run("backup", root, root / "x"), 2)
+    assert "no backup" in one_line(run("backup", "--verify", root), 4)
+    assert "STORE and DIRECTORY are needed" in one_line(run("backup", root), 2)

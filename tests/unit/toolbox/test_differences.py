@@ -1,0 +1,138 @@
+"""Differences of stores and copies: none, only in one, by size, tag and contents."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqstore
+from rmqstore import toolbox
+
+pytestmark = pytest.mark.pure
+
+CONFIG = rmqstore.StoreConfig.small().replace(mapped_file_size_commit_log=1 << 16)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    with rmqstore.open(tmp_path / "a", "a", config=CONFIG) as store:
+        store.create_topic("orders", 2)
+        for number in range(300):
+            store.put("orders", b"body %3d" % number, queue_id=number % 2, tags="t")
+        with store.consumer("orders", group="billing") as orders:
+            next(iter(orders))
+            orders.commit()
+    return tmp_path / "a"
+
+
+def found(a: Path, b: Path, **chosen: Any) -> list[tuple[Any, ...]]:
+    rows = toolbox.difference(a, b, **chosen)
+    return [(one.where, one.topic, one.queue_id, one.queue_offset, one.what) for one in rows]
+
+
+def changed(root: Path, tmp_path: Path, messages: list[dict[str, Any]]) -> Path:
+    """Return a store with the same messages but those at some numbers."""
+    with (
+        rmqstore.open(root) as old,
+        rmqstore.open(tmp_path / "b", "a", config=CONFIG) as store,
+    ):
+        store.create_topic("orders", 2)
+        for number, one in enumerate(old.scan()):
+            fields = {"body": one.body, "tags": "t", **messages[number]}
+            store.put("orders", fields.pop("body"), queue_id=one.queue_id, **fields)
+    return tmp_path / "b"
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_equal(root: Path, tmp_path: Path, full: bool) -> None:
+    assert found(root, root, full=full) == []
+    with rmqstore.open(root) as store:
+        store.snapshot(tmp_path / "b")
+    assert found(root, tmp_path / "b", full=full) == []
+    toolbox.extract(root, tmp_path / "c", "orders")
+    assert found(root, tmp_path / "c", full=full) == []
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_only_in_one(root: Path, tmp_path: Path, full: bool) -> None:
+    shutil.copytree(root, tmp_path / "b")
+    with rmqstore.open(tmp_path / "b", "r+") as store:
+        for _ in range(1000):
+            store.put("orders", b"more", queue_id=1)
+        store.create_topic("new", 1)
+        store.put("new", b"first", queue_id=0)
+    assert found(root, tmp_path / "b", full=full) == [
+        ("b", "new", None, None, "entry in topics.json"),
+        ("b", "new", 0, 0, "1 message"),
+        ("b", "orders", 1, 150, "1,000 messages"),
+    ]
+    assert found(tmp_path / "b", root, full=full, topic="orders") == [
+        ("a", "orders", 1, 150, "1,000 messages")
+    ]
+
+
+def test_sizes_tags_and_contents(root: Path, tmp_path: Path) -> None:
+    messages: list[dict[str, Any]] = [{} for _ in range(300)]
+    for number in (20, 22, 24):
+        messages[number] = {"body": b"another length"}
+    messages[51] = {"tags": "u"}
+    messages[60] = {"body": b"BODY  60"}
+    b = changed(root, tmp_path, messages)
+    units = [
+        ("both", "orders", 0, 10, "3 messages: size"),
+        ("both", "orders", 1, 25, "1 message: tags"),
+    ]
+    offset = ("a", "orders", 0, None, "offset of group billing: 1")
+    other = ("a", "orders", 1, None, "offset of group billing: 0")
+    rows = found(root, b)
+    assert rows[:2] == units
+    assert all(row[4].startswith("offset of group") for row in rows[2:])
+    assert set(rows[2:]) <= {offset, other}
+    full = found(root, b, full=True)
+    differing = {(row[2], row[3]): row[4] for row in full if row[3] is not None}
+    assert "body" in differing[0, 30]
+    assert differing[0, 10].endswith("size")
+
+
+def test_changed_bytes(root: Path, tmp_path: Path) -> None:
+    b = tmp_path / "b"
+    shutil.copytree(root, b)
+    with rmqstore.open(root) as store:
+        place = store["orders"][1][7].physical_offset + 95
+    with (b / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(place)
+        file.write(b"!")
+    assert found(root, b) == []  # sizes and tags alone
+    assert found(root, b, full=True) == [("both", "orders", 1, 7, "1 message: damaged in b")]
+    assert found(b, root, full=True) == [("both", "orders", 1, 7, "1 message: damaged in a")]
+    damaged = tmp_path / "c"
+    shutil.copytree(b, damaged)
+    assert found(b, damaged, full=True) == []  # alike
+
+
+def test_settings_and_offsets(root: Path, tmp_path: Path) -> None:
+    b = tmp_path / "b"
+    shutil.copytree(root, b)
+    toolbox.offsets_set(b, "billing", "last", apply=True)
+    toolbox.offsets_set(b, "new", 5, topic="orders", queue_id=0, apply=True)
+    text = (b / "config/topics.json").read_text()
+    (b / "config/topics.json").write_text(text.replace('"perm":6', '"perm":4'))
+    rows = found(root, b)
+    assert rows[0] == ("both", "orders", None, None, "perm in topics.json: 6, 4")
+    assert ("b", "orders", 0, None, "offset of group new: 5") in rows
+    assert any(row[4].endswith(", 150") and row[0] == "both" for row in rows)
+
+
+def test_retention_and_unknown_topics(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(rmqstore.TopicNotFoundError, match="in either"):
+        found(root, root, topic="order")
+    with rmqstore.open(tmp_path / "empty", "a", config=CONFIG) as store:
+        store.create_topic("orders", 2)
+    rows = found(root, tmp_path / "empty", full=True)
+    assert [row for row in rows if "offset of" not in row[4]] == [
+        ("a", "orders", 0, 0, "150 messages"),
+        ("a", "orders", 1, 0, "150 messages"),
+    ]
