@@ -90,7 +90,7 @@ class BackupCheck:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _FileEntry:
     file: str
     bytes: int
     xxh3: str
@@ -161,24 +161,24 @@ def backup_of(
     if target.exists() and not (target / MANIFEST).exists() and next(target.iterdir(), None):
         raise FileExistsError(errno.EEXIST, "is not empty, and no backup", str(target))
     with _locked(target, store.path):
-        known: dict[str, _Entry] = {}
+        known: dict[str, _FileEntry] = {}
         if (target / MANIFEST).exists():
             origin, known = _load(target)
             if os.path.realpath(origin) != os.path.realpath(store.path):
                 raise wrong_value("directory", f"a backup of {store.path}", f"one of {origin}")
-        return _Run(store, target, known).make(progressed)
+        return _BackupRun(store, target, known).make(progressed)
 
 
-class _Run:
+class _BackupRun:
     """One run: the next state of a backup is made, and takes the place of the last one."""
 
-    def __init__(self, store: MessageStore, target: Path, known: dict[str, _Entry]) -> None:
+    def __init__(self, store: MessageStore, target: Path, known: dict[str, _FileEntry]) -> None:
         self._store = store
         self._target = target
         self._known = known
         self._next = target.with_name(target.name + _NEXT)
         self._parts = target.with_name(target.name + _PARTS)
-        self._kept: dict[str, _Entry] = {}  # linked from the last state
+        self._kept: dict[str, _FileEntry] = {}  # linked from the last state
 
     def make(self, progressed: Progressed) -> list[BackupFile]:
         self._gather_parts()
@@ -234,7 +234,7 @@ class _Run:
             self._kept.pop(name, None)
         return False
 
-    def _entries(self) -> list[_Entry]:
+    def _entries(self) -> list[_FileEntry]:
         """Return an entry for each file of the next state; those kept are not read."""
         files = {str(one.relative_to(self._next)): one for one in files_below(self._next)}
         fresh = [name for name in files if name not in self._kept]
@@ -245,7 +245,7 @@ class _Run:
                 found.append(self._kept[name])
             else:
                 size, mtime_ns = _stamp(file.stat())
-                found.append(_Entry(name, size, sums[name], mtime_ns))
+                found.append(_FileEntry(name, size, sums[name], mtime_ns))
         return found
 
     def _exchange(self) -> None:
@@ -396,7 +396,7 @@ def _digest(content: Any) -> str:
     return str(xxh3_64_hexdigest(json.dumps(content, sort_keys=True).encode()))
 
 
-def _save(root: Path, store: str, entries: Iterable[_Entry]) -> None:
+def _save(root: Path, store: str, entries: Iterable[_FileEntry]) -> None:
     """Write the manifest of a directory that is not in its place yet."""
     content = {"version": _VERSION, "store": store, "files": [asdict(one) for one in entries]}
     with (root / MANIFEST).open("w", encoding="ascii") as file:
@@ -406,7 +406,7 @@ def _save(root: Path, store: str, entries: Iterable[_Entry]) -> None:
     sync_path(root)
 
 
-def _load(root: Path) -> tuple[str, dict[str, _Entry]]:
+def _load(root: Path) -> tuple[str, dict[str, _FileEntry]]:
     """Return the path of the store that a backup is of, and its files by name."""
     path = root / MANIFEST
     try:
@@ -420,7 +420,7 @@ def _load(root: Path) -> tuple[str, dict[str, _Entry]]:
             raise ValueError("its sum is wrong")
         if content["version"] != _VERSION:
             raise ValueError(f"its version is {content['version']!r}, {_VERSION} is known")
-        entries = [_Entry(**one) for one in content["files"]]
+        entries = [_FileEntry(**one) for one in content["files"]]
         return str(content["store"]), {one.file: one for one in entries}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = f"the manifest is damaged ({error}); move the directory away, and make a new backup"

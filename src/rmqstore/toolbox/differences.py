@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rmqstore import opening
 from rmqstore.base import arrays
+from rmqstore.base.layout import INT32_MAX
 from rmqstore.brokerfiles.topics import TopicTable
 from rmqstore.consume.lag import bounds_by_topic
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError, TopicNotFoundError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Difference", "difference", "difference_of"]
 
 _PIECE = 1 << 17  # units of each store in memory at a time
-_EXT_MOST = -(1 << 31) - 1  # a tags code up to here is an address of consumequeue_ext
+_EXT_MOST = -INT32_MAX - 2  # a tags code up to here is an address of consumequeue_ext
 _OFFSET_AT, _OFFSET_END = 28, 36  # of the physical offset in a record
 _LISTED_SECONDS = 0.1  # how often a reader lists files
 _SAME, _ONLY_A, _ONLY_B, _SIZE, _TAGS = range(5)
@@ -59,7 +60,7 @@ class Difference:
     what: str
 
 
-class _Run(NamedTuple):
+class _Stretch(NamedTuple):
     where: Literal["a", "b", "both"]
     start: int
     stop: int
@@ -189,7 +190,7 @@ class _Pair:
                 where, values = ("b", f"{other}") if one is None else ("a", f"{one}")
             yield Difference(where, key[0], key[1], None, f"offset of group {key[2]}: {values}")
 
-    def _queue(self, topic: str, queue_id: int) -> Iterator[_Run]:
+    def _queue(self, topic: str, queue_id: int) -> Iterator[_Stretch]:
         """Yield runs of offsets of a queue that differ, not merged."""
         place = (topic, queue_id)
         one, other = (store.core.bounds(topic, queue_id) or (0, 0) for store in (self._a, self._b))
@@ -199,7 +200,7 @@ class _Pair:
         sides: list[tuple[Literal["a", "b"], tuple[int, int]]] = [("a", one), ("b", other)]
         for where, (start, stop) in sides:
             if start < min(low, stop):
-                yield _Run(where, start, min(low, stop), "")
+                yield _Stretch(where, start, min(low, stop), "")
         for start in range(low, high, _PIECE):
             stop = min(high, start + _PIECE)
             try:
@@ -211,7 +212,7 @@ class _Pair:
             yield from runs
         for where, (start, stop) in sides:
             if max(high, start) < stop:
-                yield _Run(where, max(high, start), stop, "")
+                yield _Stretch(where, max(high, start), stop, "")
 
     def _is_gone(self, place: tuple[str, int], stop: int) -> bool:
         """Whether one of the stores has nothing below an offset of a queue any more."""
@@ -219,7 +220,7 @@ class _Pair:
         bounds = [store.core.bounds(*place) for store in (self._a, self._b)]
         return any(one is None or one[0] >= stop for one in bounds)
 
-    def _piece(self, place: tuple[str, int], start: int, stop: int) -> Iterator[_Run]:
+    def _piece(self, place: tuple[str, int], start: int, stop: int) -> Iterator[_Stretch]:
         import numpy as np
 
         one = arrays.unit_array(self._a.core.units(*place, start, stop))
@@ -240,7 +241,7 @@ class _Pair:
         differing = np.flatnonzero(kinds).tolist()
         for at in sorted({*differing, *contents}):
             where, field = _KINDS[int(kinds[at])] if kinds[at] else ("both", contents[at])
-            yield _Run(where, start + at, start + at + 1, field)
+            yield _Stretch(where, start + at, start + at + 1, field)
 
     def _contents(
         self, one: NDArray[Any], other: NDArray[Any], sizes: NDArray[Any], kinds: NDArray[Any]
@@ -298,9 +299,9 @@ def _bounds(store: MessageStore) -> set[tuple[str, int]]:
     }
 
 
-def _merged(runs: Iterable[_Run]) -> Iterator[_Run]:
+def _merged(runs: Iterable[_Stretch]) -> Iterator[_Stretch]:
     """Join runs that follow each other and differ alike."""
-    last: _Run | None = None
+    last: _Stretch | None = None
     for run in runs:
         if last is not None and last._replace(start=last.stop, stop=run.stop) == run:
             last = last._replace(stop=run.stop)
@@ -312,7 +313,7 @@ def _merged(runs: Iterable[_Run]) -> Iterator[_Run]:
         yield last
 
 
-def _text(run: _Run) -> str:
+def _text(run: _Stretch) -> str:
     count = run.stop - run.start
     messages = "1 message" if count == 1 else f"{count:,} messages"
     return f"{messages}: {run.field}" if run.field else messages

@@ -23,11 +23,11 @@ from rmqstore.offline import SCHEDULE_TOPIC
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore
 
-__all__ = ["Span", "Spans", "copy_config"]
+__all__ = ["QueueSpan", "Spans", "copy_config"]
 
 
 @dataclass(slots=True)
-class Span:
+class QueueSpan:
     """Queue offsets taken of one queue.
 
     Attributes
@@ -47,7 +47,7 @@ class Span:
         return min(max(offset, self.first), self.stop) - self.base
 
 
-Spans = Mapping[tuple[str, int], Span]
+Spans = Mapping[tuple[str, int], QueueSpan]
 """By topic and queue id."""
 
 

@@ -41,7 +41,7 @@ from rmqstore.offline import (
     seal_store,
 )
 from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC
-from rmqstore.toolbox.extracted_config import Span, copy_config
+from rmqstore.toolbox.extracted_config import QueueSpan, copy_config
 
 if TYPE_CHECKING:
     from rmqstore.base.times import TimeLike
@@ -209,7 +209,7 @@ class _Places:
     ) -> None:
         self.store = store
         self.topics = topics
-        self.queues: dict[tuple[str, int], Span] = {}
+        self.queues: dict[tuple[str, int], QueueSpan] = {}
         self.skipped = 0
         self.runs = array("q")  # start, stop and bytes to copy of each piece
         self._since, self._until = times
@@ -262,7 +262,7 @@ class _Places:
             place, offset = (topic, one.queue_id), one.queue_offset
             span = self.queues.get(place)
             if span is None:
-                self.queues[place] = Span(offset, offset + 1)
+                self.queues[place] = QueueSpan(offset, offset + 1)
             elif offset >= span.stop:
                 span.stop = offset + 1
             elif offset < span.first:

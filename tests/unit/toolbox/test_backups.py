@@ -137,7 +137,7 @@ def step(name: str) -> tuple[Any, str]:
         "sums": (module, "_sums"),
         "manifest": (module, "_save"),
         "exchange": (module, "_exchanged"),
-        "last": (module._Run, "_remove_old"),
+        "last": (module._BackupRun, "_remove_old"),
     }[name]
 
 

@@ -14,7 +14,7 @@ import rmqstore
 from rmqstore import toolbox
 from rmqstore.brokerfiles.delays import DelayTable
 from rmqstore.toolbox import extracts as module
-from rmqstore.toolbox.extracted_config import Span
+from rmqstore.toolbox.extracted_config import QueueSpan
 
 pytestmark = pytest.mark.pure
 
@@ -99,7 +99,7 @@ def test_a_time_range_translates_offsets(root: Path, tmp_path: Path) -> None:
             assert (after.min_offset, after.max_offset) == (0, len(taken))
             expected = sum(1 for one in taken if one < offset)
             assert new.offsets["orders", "billing"][queue_id] == expected
-    span = Span(10, 20, 10)
+    span = QueueSpan(10, 20, 10)
     assert [span.translated(one) for one in (0, 10, 13, 20, 99)] == [0, 0, 3, 10, 10]
 
 
