@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["QueueSpan", "Spans", "copy_config"]
 
+_OWN = "RMQ_SYS_"  # topics of the broker, which has no entries for some of them
+
 
 @dataclass(slots=True)
 class QueueSpan:
@@ -86,7 +88,7 @@ def _copy_topics(root: str, making: Path, topics: Collection[str], spans: Spans)
         used = max((number + 1 for name, number in spans if name == topic), default=0)
         if entry is not None:
             kept.put(entry)
-        elif used:
+        elif used and not topic.startswith(_OWN):
             kept.put(TopicConfig(topic, read_queue_nums=used, write_queue_nums=used))
     kept.version = known.version
     kept.save()

@@ -138,7 +138,9 @@ def extract(
         Retention removed messages before they were read.
     OSError
         For example, the disk is full.
-    StoreNotFoundError, IncompatibleStoreError
+    IncompatibleStoreError
+        As for :func:`rmqstore.open`; or the messages are in records of RocketMQ 5.
+    StoreNotFoundError
         As for :func:`rmqstore.open`.
 
     Notes
@@ -335,7 +337,7 @@ def _complete(making: Path, config: StoreConfig, copied: Sequence[Copied]) -> No
     if last < 0:  # no message: a new store as any
         with opening.open(making, "a", config=config):
             return
-    plan = plan_log(making, config, any_version=True)
+    plan = plan_log(making, config)  # no record of RocketMQ 5: a 4.9.3 broker reads it
     try:
         _build(Build(plan, str(making)))
     except RangesOverlapError:
