@@ -119,14 +119,14 @@ class Redaction:
     ) -> Iterator[tuple[str, str]]:
         """Yield properties with pseudonyms of the keys, wherever a value has one."""
         parts = sorted((key for key in new if len(key) >= _PART_LEAST), key=len, reverse=True)
-        found = re.compile("|".join(map(re.escape, parts))) if parts else None
         for name, value in pairs:
             if name == "KEYS":
                 yield name, " ".join([new.get(key) or self._key(key) for key in value.split(" ")])
             elif name in _KEYS or value in new:
                 yield name, new.get(value) or self._key(value)
-            elif found is not None:
-                yield name, found.sub(lambda match: new[match[0]], value)
+            elif any(part in value for part in parts):
+                found = "|".join(map(re.escape, parts))
+                yield name, re.sub(found, lambda match: new[match[0]], value)
             else:
                 yield name, value
 

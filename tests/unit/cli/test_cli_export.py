@@ -55,6 +55,7 @@ def test_there_and_back(run: Run, root: Path, tmp_path: Path, conf: Path, form: 
         for one in (root, tmp_path / "n")
     ]
     assert shown[0] == shown[1]
+    assert rows(run("info", tmp_path / "n"))[0]["broker"] == "starts"
     assert not list(tmp_path.glob("*.unfinished"))
 
 
