@@ -143,11 +143,7 @@ cdef int64_t dispatch_batch(
             rc = fail(&store.failure, E_CORRUPT, set_directory(&store.log, 0),
                       record_field_name(field), at, 0, 0)
             break
-        # If the next two are about as long: their heads, and the ends with the properties.
-        prefetch_to_read(data + 2 * size)
-        prefetch_to_read(data + 2 * size + 64)
-        prefetch_to_read(data + 3 * size - 128)
-        prefetch_to_read(data + 3 * size - 64)
+        prefetch_record(data, size)
         rc = dispatch_record(store, file, data, &record, &request)
         if rc < 0:
             break
