@@ -39,7 +39,7 @@ SIZES = {
     "max_index_num": 200,
 }
 KILLS = ["mid-copy", "before-unit", "mid-record", "after-append", "index-entry", "before-link"]
-RECOVERY_KILLS = ["recover-after-log", "recover-after-queues", "before-erase"]
+RECOVERY_KILLS = ["recover-after-log", "recover-in-force", "recover-after-queues", "before-erase"]
 REMOVED = (rmqstore.MessagesRemovedError, LookupError)  # what a reader may meet: it is documented
 TORN = b"torn" * 200
 LISTED = 2  # seconds after which a reader knows of new files: ten times what is promised

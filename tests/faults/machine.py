@@ -50,7 +50,8 @@ SIZES = {
 }
 PAGE = 4096
 FILES = ("commitlog", "consumequeue", "index")
-POINTS = ["recover-after-abort", "recover-after-log", "recover-after-queues", "recover-after-index"]
+PLACES = ("after-abort", "after-log", "in-force", "after-queues", "after-index", "after-force")
+POINTS = [f"recover-{place}" for place in PLACES]
 
 WORK = {
     "put": 12,

@@ -193,7 +193,7 @@ cdef extern from *:
         O_RDONLY, O_RDWR, O_WRONLY, O_CREAT, O_EXCL, O_CLOEXEC, O_DIRECTORY
         O_NONBLOCK, O_TMPFILE, O_PATH, O_TRUNC
         PROT_READ, PROT_WRITE, MS_SYNC, MADV_DONTNEED, MADV_POPULATE_WRITE, MADV_RANDOM
-        MADV_POPULATE_READ, POSIX_FADV_WILLNEED
+        MADV_POPULATE_READ, POSIX_FADV_WILLNEED, SYNC_FILE_RANGE_WRITE
         AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR
         F_OFD_SETLK, F_SETLK, F_OFD_GETLK, F_WRLCK, F_UNLCK, F_RDLCK
         LOCK_EX, LOCK_NB, LOCK_UN
@@ -238,6 +238,7 @@ cdef extern from *:
     int msync(void *at, size_t length, int flags) nogil
     int madvise(void *at, size_t length, int advice) nogil
     int posix_fadvise(int fd, int64_t at, int64_t length, int advice) nogil
+    int sync_file_range(int fd, int64_t at, int64_t length, unsigned int flags) nogil
     int getpid() nogil
     int snprintf(char *into, size_t room, const char *format, ...) nogil
     int usleep(unsigned int microseconds) nogil

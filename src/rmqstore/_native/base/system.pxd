@@ -143,6 +143,11 @@ cdef inline int64_t sys_sync(int fd) noexcept nogil:
     return sync_status(number)
 
 
+cdef inline void sys_start_sync(int fd, int64_t offset, int64_t length) noexcept nogil:
+    """Start to write dirty pages to the disk; the next sync waits for them and reports failures."""
+    sync_file_range(fd, offset, length, SYNC_FILE_RANGE_WRITE)
+
+
 cdef inline int64_t sys_read(int fd, char *into, int64_t length, int64_t offset) noexcept nogil:
     """Read up to ``length`` bytes; fewer only at the end of the file."""
     cdef int64_t got

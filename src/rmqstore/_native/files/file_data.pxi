@@ -88,12 +88,16 @@ cdef int64_t copy_data(
 
 
 cdef int64_t rewrite_data(int fd, int64_t start, int64_t stop) noexcept nogil:
-    """Rewrite the data of [start, stop) in place, to make it dirty; holes stay holes."""
-    cdef int64_t data_stop, rc
-    while start < stop:
+    """Rewrite the data of [start, stop) in place, and start to sync it; holes stay holes."""
+    cdef char *buffer = <char *>malloc(REWRITE_BYTES)
+    cdef int64_t data_stop, part
+    cdef int64_t rc = 0 if buffer != NULL else E_NO_MEMORY
+    while start < stop and rc >= 0:
         start = next_data(fd, start, stop, &data_stop)
-        rc = mapped_file_write_over(fd, start, data_stop)
-        if rc < 0:
-            return rc
-        start = data_stop
-    return 0
+        while start < data_stop and rc >= 0:
+            part = min(data_stop - start, REWRITE_BYTES)
+            rc = write_over(fd, buffer, start, part)
+            sys_start_sync(fd, start, part)  # while the next one is copied
+            start += part
+    free(buffer)
+    return min(rc, 0)

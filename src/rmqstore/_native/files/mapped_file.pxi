@@ -284,14 +284,18 @@ cdef int64_t mapped_file_write_over(int fd, int64_t start, int64_t stop) noexcep
         return E_NO_MEMORY
     while at < stop and rc >= 0:
         part = min(room, stop - at)
-        rc = sys_read(fd, buffer, part, at)
-        if 0 <= rc < part:
-            memset(buffer + rc, 0, <size_t>(part - rc))      # beyond the file's end
-        if rc >= 0:
-            rc = sys_write(fd, buffer, part, at)
+        rc = write_over(fd, buffer, at, part)
         at += part
     free(buffer)
     return min(rc, 0)
+
+
+cdef int64_t write_over(int fd, char *buffer, int64_t at, int64_t length) noexcept nogil:
+    """Rewrite bytes with their own content; ``buffer`` has room for them."""
+    cdef int64_t rc = sys_read(fd, buffer, length, at)
+    if 0 <= rc < length:
+        memset(buffer + rc, 0, <size_t>(length - rc))        # beyond the file's end
+    return rc if rc < 0 else sys_write(fd, buffer, length, at)
 
 
 cdef int64_t mapped_file_sync(MappedFile *file, int64_t start, int64_t stop) noexcept nogil:

@@ -58,8 +58,8 @@ cdef int64_t recover_repair(
     Store *store, Checkpoint *checkpoint, int64_t end, Failure *failure,
 ) noexcept nogil:
     """Repair log, queues and index; `abort` is durable."""
-    cdef int64_t key_start, completed
-    cdef bint known
+    cdef LogForce force
+    cdef int64_t completed, forced
     cdef int64_t made = make_directories(store)
     cdef int64_t rc
     if made < 0:
@@ -82,6 +82,30 @@ cdef int64_t recover_repair(
             rc = recover_last_file(store, failure)
         if rc < 0:
             return rc
+    force_begin(&force, store)
+    completed = recover_derived(store, checkpoint, failure)
+    forced = force_end(&force, failure)
+    if completed < 0 or forced < 0:
+        return forced if forced < 0 else completed
+    KILL_POINT("recover-after-force")
+    topics_inferred_deleted(store)
+    store.recovery.idle = made == 0 and completed == 0 and not checkpoint.stale \
+        and found_in_order(store)
+    store.recovery.end = atomic_get(&store.log.wrote)
+    if checkpoint.stale:                     # else the next recovery would trust the old one
+        rc = flush_queues_now(store, FLUSH_ALL)
+        if rc < 0:
+            return fail(failure, rc, "checkpoint", "cannot be written anew", -1, 0, 0)
+    return 0
+
+
+cdef int64_t recover_derived(
+    Store *store, Checkpoint *checkpoint, Failure *failure,
+) noexcept nogil:
+    """Repair queues and index by the repaired log; the number of queue files extended."""
+    cdef int64_t key_start, rc
+    cdef bint known
+    cdef int64_t completed
     lower_deletions(store, atomic_get(&store.log.wrote))
     infer_deleted_topics(store, atomic_get(&store.log.wrote))
     if checkpoint.mark.valid and checkpoint.mark.dispatched > atomic_get(&store.log.wrote):
@@ -116,21 +140,11 @@ cdef int64_t recover_repair(
     if rc == E_LOST and store.dispatch.recovering_until:
         failure.status = 0                   # a hole in a queue's file: reading it needs a block
         return fail(failure, -ENOSPC, "consumequeue", "the dispatch of the log failed", -1, 0, 0)
-    if rc < 0:
-        return rc
-    if store.dispatch.recovering_until:
+    if rc == 0 and store.dispatch.recovering_until:
         rc = recover_next_offsets(store)
         if rc < 0:
-            return fail(failure, rc, set_directory(&store.log, 0), "cannot be read", -1, 0, 0)
-    topics_inferred_deleted(store)
-    store.recovery.idle = made == 0 and completed == 0 and not checkpoint.stale \
-        and found_in_order(store)
-    store.recovery.end = atomic_get(&store.log.wrote)
-    if checkpoint.stale:                     # else the next recovery would trust the old one
-        rc = flush_queues_now(store, FLUSH_ALL)
-        if rc < 0:
-            return fail(failure, rc, "checkpoint", "cannot be written anew", -1, 0, 0)
-    return 0
+            fail(failure, rc, set_directory(&store.log, 0), "cannot be read", -1, 0, 0)
+    return rc if rc < 0 else completed
 
 
 cdef bint found_in_order(const Store *store) noexcept nogil:

@@ -146,7 +146,8 @@ cdef int64_t recover_log(Store *store, int64_t end, Failure *failure) noexcept n
     atomic_set(&store.log.wrote, end)
     atomic_set(&store.log.flushed, end)
     if not store.recovery.clean and start < end:
-        return recover_force(store, start, end, failure)
+        store.log.unclean = True
+        atomic_set(&store.log.flushed, start)
     return 0
 
 
@@ -172,38 +173,74 @@ cdef int64_t log_repair(Store *store, Failure *failure) noexcept nogil:
     return 0
 
 
-cdef int64_t recover_force(
-    Store *store, int64_t start, int64_t stop, Failure *failure,
-) noexcept nogil:
-    """Force an unclean exit's window to the disk before any of it is served.
+# Forcing of an unclean exit's window, by a thread beside the repair of queues and index: these name
+# records that are not durable yet, as they may at any time, and nothing is served before it ends.
+cdef struct LogForce:
+    Store *store
+    int64_t at                   # begin of what is not forced yet
+    int64_t stop
+    int64_t status
+    pthread_t thread
+    bint started
 
-    By rewriting its pages, which count as clean after a failed sync; not holes, which have no
+
+cdef void force_begin(LogForce *force, Store *store) noexcept nogil:
+    """Begin to force the log from its flushed position on; without a thread, force_end does it."""
+    memset(force, 0, sizeof(LogForce))
+    force.store = store
+    force.at = atomic_get(&store.log.flushed)
+    force.stop = atomic_get(&store.log.wrote)
+    force.started = force.at < force.stop \
+        and thread_start(&force.thread, "rmq-force", force_run, force) == 0
+
+
+cdef int64_t force_end(LogForce *force, Failure *failure) noexcept nogil:
+    """Wait until the log is on the disk: 0 or a status."""
+    cdef Store *store = force.store
+    if force.started:
+        pthread_join(force.thread, NULL)
+    else:
+        force_run(force)
+    if force.status == 0:                    # names of the files, and the flushed position
+        force.status = min(0, file_set_flush(&store.log, force.stop))
+    if force.status < 0:
+        return fail(failure, force.status, set_directory(&store.log, 0),
+                    "what was found cannot be forced to the disk",
+                    force.at, 0, 0)
+    return 0
+
+
+cdef void *force_run(void *argument) noexcept nogil:
+    cdef LogForce *force = <LogForce *>argument
+    cdef int64_t size = force.store.log.file_size
+    cdef int64_t end
+    while force.at < force.stop and force.status == 0:
+        end = min(force.stop, force.at - force.at % size + size)
+        force.status = force_file(force.store, force.at, end)
+        force.at = end
+    return NULL
+
+
+cdef int64_t force_file(Store *store, int64_t at, int64_t stop) noexcept nogil:
+    """Force the bytes [at, stop) of one file to the disk.
+
+    By rewriting their pages, which count as clean after a failed sync; not holes, which have no
     blocks.
     """
-    cdef int64_t at = start
-    cdef int64_t rc = 0
-    cdef int64_t fd, end, file_start
-    store.log.unclean = True
-    atomic_set(&store.log.flushed, start)
-    while at < stop and rc == 0:
-        file_start = at - at % store.log.file_size
-        end = min(stop, file_start + store.log.file_size)
-        fd = log_open_file(store, file_start)
-        rc = min(fd, 0)
-        if (rc == -EROFS or rc == -EACCES or rc == -EPERM) \
-                and set_is_read_only(&store.log, set_place_of(&store.log, at)):
-            rc = 0                           # nobody can have left anything unwritten there
-        if fd >= 0:
-            rc = rewrite_data(<int>fd, at - file_start, end - file_start)
-            close(<int>fd)
-        at = end
+    cdef int64_t start = at - at % store.log.file_size
+    cdef int64_t rc
+    cdef int64_t fd = log_open_file(store, start)
+    if (fd == -EROFS or fd == -EACCES or fd == -EPERM) \
+            and set_is_read_only(&store.log, set_place_of(&store.log, at)):
+        return 0                             # nobody can have left anything unwritten there
+    if fd < 0:
+        return fd
+    rc = rewrite_data(<int>fd, at - start, stop - start)
+    KILL_POINT("recover-in-force")
     if rc == 0:
-        rc = min(0, file_set_flush(&store.log, stop))
-    if rc < 0:
-        return fail(failure, rc, set_directory(&store.log, 0),
-                    "what was found cannot be forced to the disk",
-                    at, 0, 0)
-    return 0
+        rc = sys_sync(<int>fd)
+    close(<int>fd)
+    return rc
 
 
 cdef int64_t recover_below(Store *store, Failure *failure) noexcept nogil:
