@@ -48,6 +48,8 @@ _SECTIONS = {
     "mend": {
         "verify": ("verify", "Would a broker start, what is wrong, what mends it."),
         "plan": ("plan", "What a broker would do: recover, delete, fill the disk."),
+        "repair": ("repair", "Mend a stopped store so that a broker starts; undone by --undo."),
+        "rebuild": ("repair", "Queues and index compared with the log, and made anew."),
         "restore": ("restore", "Bytes that recovery removed from the log; puts them back."),
         "clean": ("clean", "Files that retention would delete; deletes them with --apply."),
         "offsets": ("offsets", "Offsets of a group: get, set, by-time, clone."),

@@ -22,7 +22,7 @@ from rmqstore.errors import PutError, StoreCorruptError
 from rmqstore.files import paths
 from rmqstore.types import PutStatus
 
-__all__ = ["TopicRegistry", "check_deleted_topics"]
+__all__ = ["TopicRegistry", "check_deleted_topics", "deleted_topics"]
 
 
 Change = Callable[[TopicConfig | None], TopicConfig | None]
@@ -318,7 +318,12 @@ def _unless_there(entry: TopicConfig, there: TopicConfig | None) -> TopicConfig 
 
 def check_deleted_topics(root: str) -> None:
     """Raise ``StoreCorruptError`` if the file of deleted topics is invalid."""
-    ConfigFile(Path(root, paths.DELETED_TOPICS)).load(_deleted_topics)
+    deleted_topics(root)
+
+
+def deleted_topics(root: str) -> dict[str, int]:
+    """Return the deleted topics, each with the log's end at its deletion; as the check above."""
+    return ConfigFile(Path(root, paths.DELETED_TOPICS)).load(_deleted_topics) or {}
 
 
 def _deleted_topics(data: Any) -> dict[str, int]:

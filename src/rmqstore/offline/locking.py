@@ -79,7 +79,8 @@ def locked(path: str, timeout: float) -> Iterator[None]:
         held.callback(_unlock_directory, directory)
         while not _take(_lock_directory, directory):
             _wait(path, timeout, until)
-        with contextlib.suppress(FileNotFoundError):
+        # Nobody can lock a directory of that name; a store with it is not opened.
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             lock = _opened(Path(path, paths.LOCK), os.O_RDWR, held)
             while not _take(_lock_first_byte, lock, fcntl.F_WRLCK):
                 _wait(path, timeout, until)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from rmqstore import _core
 from rmqstore.base.arguments import wrong_value
 from rmqstore.config.store_config import StoreConfig
-from rmqstore.directory.registry import TopicRegistry
+from rmqstore.directory.registry import deleted_topics
 from rmqstore.errors import StoreCorruptError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
@@ -193,7 +193,7 @@ def plan_log(
     return LogPlan(
         path=path,
         config=config or StoreConfig(),
-        deleted=TopicRegistry(path, lenient=False).deleted,
+        deleted=deleted_topics(path),
         unclean=os.path.lexists(Path(path, paths.ABORT)),
         file_size=file_size,
         first=first,

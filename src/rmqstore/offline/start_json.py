@@ -22,10 +22,10 @@ from rmqstore.services.stored import SCHEDULE_TOPIC, SYSTEM_TOPICS
 if TYPE_CHECKING:
     from rmqstore.topic import Topic
 
-__all__ = ["json_findings"]
+__all__ = ["JSON_FILES", "json_findings", "read_json"]
 
 # In a broker's order of loading: file, table, types of its entries, loss if none is read.
-_FILES = (
+JSON_FILES = (
     (paths.TOPICS_JSON, "topicConfigTable", dict, "topics"),
     (paths.CONSUMER_OFFSET_JSON, "offsetTable", dict, "offsets of the consumer groups"),
     (paths.SUBSCRIPTION_GROUP_JSON, "subscriptionGroupTable", dict, "consumer groups"),
@@ -56,11 +56,11 @@ def json_findings(root: Path, topics: Iterable[Topic]) -> Iterator[Finding]:
     """Yield findings on the JSON files; ``topics`` are the store's."""
     shown = list(topics)
     known: Collection[object] = ()
-    for name, table, kinds, without in _FILES:
+    for name, table, kinds, without in JSON_FILES:
         path = root / paths.CONFIG / name
-        main = backup = _read(path, table, kinds)
+        main = backup = read_json(path, table, kinds)
         if main.state in ("nothing", "torn"):
-            backup = _read(path.with_name(name + ".bak"), table, kinds)
+            backup = read_json(path.with_name(name + ".bak"), table, kinds)
         if name == paths.TOPICS_JSON:
             known = backup.names
         waiting = name == paths.DELAY_OFFSET_JSON and _waiting(shown)
@@ -137,7 +137,7 @@ def _unknown_topics(topics: Iterable[Topic], known: Collection[object]) -> Itera
         )
 
 
-def _read(path: Path, table: str, kinds: type | tuple[type, ...]) -> _JsonFile:
+def read_json(path: Path, table: str, kinds: type | tuple[type, ...]) -> _JsonFile:
     """Read a file as a broker does; ``kinds`` are the types of its table's entries."""
     try:
         if (what := not_regular(path)) is not None:

@@ -30,6 +30,8 @@ from rmqstore.toolbox.offsets import (
     offsets_set,
 )
 from rmqstore.toolbox.plan import GroupLoss, Plan, PlanEvent, plan
+from rmqstore.toolbox.rebuild import Rebuilt, rebuild
+from rmqstore.toolbox.repair import Action, Repair, repair, undo
 from rmqstore.toolbox.search import grep
 from rmqstore.toolbox.unconsumed import unconsumed
 from rmqstore.toolbox.verify import Checked, Report, verify
@@ -39,6 +41,7 @@ __all__ = [
     "BackupFile",
     "Checked",
     "Difference",
+    "Action",
     "DiskUse",
     "Exported",
     "Extracted",
@@ -48,6 +51,8 @@ __all__ = [
     "Plan",
     "PlanEvent",
     "Report",
+    "Rebuilt",
+    "Repair",
     "Statistics",
     "Step",
     "backup",
@@ -67,4 +72,10 @@ __all__ = [
     "unconsumed",
     "verify",
     "verify_backup",
+    "rebuild",
+    "repair",
+    "statistics",
+    "trace",
+    "unconsumed",
+    "undo",
 ]

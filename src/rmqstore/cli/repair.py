@@ -1,0 +1,162 @@
+"""``repair`` and ``rebuild``: a stopped store mended, its queues and index made anew."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqstore.base.warn import log_nothing
+from rmqstore.cli.common import jobs_option, load_config, once, output_option, store_command
+from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
+from rmqstore.cli.output import Column
+from rmqstore.cli.progress import Progress
+from rmqstore.cli.writers import writer_for
+
+if TYPE_CHECKING:
+    from rmqstore.toolbox.rebuild import Rebuilt
+    from rmqstore.toolbox.repair import Action
+
+__all__ = ["rebuild", "repair"]
+
+_ACTION_COLUMNS = (
+    Column("action"),
+    Column("file", "path", least=24),
+    Column("offset", "number", rank=3),
+    Column("bytes", "bytes", rank=2),
+    Column("saved_to", "path", rank=4),
+    Column("done", rank=1),
+    Column("message", width=80, least=20, rank=5),
+)
+_REBUILT_COLUMNS = (
+    Column("rebuilt"),
+    Column("file", "path", least=24),
+    Column("units", "number", rank=1),
+    Column("entries", "number", rank=1),
+    Column("same"),
+)
+
+
+@store_command(
+    examples=(
+        "repair STORE",
+        "repair STORE -c broker.conf --apply",
+    )
+)
+@click.option("--apply", is_flag=True, help="Repair; the default is to show the plan.")
+@once("--undo", metavar="JOURNAL", text="Undo a repair or rebuild by its journal.")
+@output_option
+@click.pass_context
+def repair(
+    ctx: click.Context,
+    *,
+    store: str,
+    config: str | None,
+    apply: bool,
+    undo: str | None,
+    output: str | None,
+) -> None:
+    """Repair a stopped store, so that a broker starts and shows all that is still there.
+
+    Log, queues, index, JSON files, checkpoint.  Nothing is deleted: old bytes go into
+    rmqstore-repair-TIME/ in the store.  Damaged records become dummies, so that queue offsets
+    stay.  A repair that was killed is undone by the next one.  Exit code 1: there is something
+    to do, or with --apply something is left.
+    """
+    from rmqstore import toolbox
+
+    if apply and undo is not None:
+        raise click.UsageError("--undo takes no --apply")
+    log_nothing()
+    settings = load_config(config)
+    with Progress("repairing" if apply or undo else "examining"):
+        if undo is not None:
+            try:
+                found = toolbox.undo(store, undo)
+            except ValueError as error:
+                raise CliError(re.sub("^journal must", "--undo must", str(error)), USAGE) from None
+        else:
+            found = toolbox.repair(store, config=settings, apply=apply)
+    for name in found.undone:
+        say(f"{name}: ended in the middle; its changes were undone first")
+    with writer_for(output, _ACTION_COLUMNS) as writer:
+        for one in found.actions:
+            writer.row(_action_row(one))
+    if not found.actions:
+        say("there is nothing to repair")
+    elif found.journal is not None:
+        say(f"the old bytes are in {found.journal}; --undo {found.journal} puts them back")
+    elif not apply and undo is None:
+        say("nothing was changed; --apply repairs it")
+    if found.left:
+        ctx.exit(NOT_FOUND)
+
+
+def _action_row(one: Action) -> dict[str, object]:
+    return {
+        "action": one.action,
+        "file": one.file,
+        "offset": one.offset,
+        "bytes": one.bytes,
+        "saved_to": one.saved_to,
+        "done": one.done,
+        "message": one.message,
+    }
+
+
+@store_command(
+    examples=(
+        "rebuild STORE",
+        "rebuild STORE --index --jobs 4 --apply",
+    )
+)
+@click.option("--queues", is_flag=True, help="Only the consume queues.")
+@click.option("--index", is_flag=True, help="Only the index; with --queues both, the default.")
+@jobs_option
+@click.option("--apply", is_flag=True, help="Replace what differs; the default is to compare.")
+@output_option
+@click.pass_context
+def rebuild(
+    ctx: click.Context,
+    *,
+    store: str,
+    config: str | None,
+    queues: bool,
+    index: bool,
+    jobs: int | None,
+    apply: bool,
+    output: str | None,
+) -> None:
+    """Compare queues and index of a stopped store with its log, and make anew what differs.
+
+    New files are as a broker builds them, in the sizes of the old ones; the old ones go into
+    rmqstore-repair-TIME/, see repair --undo.  Exit code 1: a file differs.
+    """
+    from rmqstore import toolbox
+
+    log_nothing()
+    both = queues == index
+    with Progress("rebuilding" if apply else "comparing"):
+        found = toolbox.rebuild(
+            store,
+            queues=queues or both,
+            index=index or both,
+            jobs=jobs,
+            apply=apply,
+            config=load_config(config),
+        )
+    with writer_for(output, _REBUILT_COLUMNS) as writer:
+        for one in found:
+            writer.row(_rebuilt_row(one))
+    differing = sum(not one.same for one in found)
+    if not differing:
+        say("all files are as the log has them")
+    elif not apply:
+        say(f"{differing} of {len(found)} files differ; --apply makes them anew")
+        ctx.exit(NOT_FOUND)
+
+
+def _rebuilt_row(one: Rebuilt) -> dict[str, object]:
+    counted = "units" if one.rebuilt == "queue" else "entries"
+    return {"rebuilt": one.rebuilt, "file": one.file, counted: one.count, "same": one.same}

@@ -1,0 +1,424 @@
+"""Queues and index of a store against its log: which files are right, and the others made anew.
+
+Source: ``store/DefaultMessageStore.java ReputMessageService``, ``store/ConsumeQueue.java``,
+``store/index/IndexService.java``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rmqstore.base import layout
+from rmqstore.errors import MessagesRemovedError, StoreError
+from rmqstore.files import paths
+from rmqstore.files.regular import open_regular
+from rmqstore.offline.build import Build
+from rmqstore.offline.index import IndexFileReader
+from rmqstore.offline.queues import differing_units
+from rmqstore.offline.ranges import LogPlan, RangesOverlapError
+from rmqstore.offline.start_files import listed
+from rmqstore.offline.walk import ENTRY_BYTES, LogWalk, UnitRun
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Derived", "QueueState", "build_into", "check_derived", "in_processes"]
+
+_INLINE_BYTES = 64 << 20  # a log that is read faster than processes are started
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+QueueKey = tuple[str, int]
+
+
+@dataclass
+class QueueState:
+    """A queue as the log and its files show it; queue offsets."""
+
+    spans: list[list[int]] = field(default_factory=list)  # of the log's records, [first, stop)
+    bad: set[int] = field(default_factory=set)  # byte offsets of files that differ
+    units: dict[int, int] = field(default_factory=dict)  # by file
+    surplus: set[int] = field(default_factory=set)  # files that the log does not have
+
+    @property
+    def first(self) -> int:
+        """Queue offset of the log's first record of the queue."""
+        return min(start for start, _ in self.spans)
+
+    @property
+    def stop(self) -> int:
+        """Queue offset after its last record."""
+        return max(stop for _, stop in self.spans)
+
+
+@dataclass
+class Derived:
+    """Queues and index against the log."""
+
+    queues: dict[QueueKey, QueueState]
+    index: dict[str, int]  # entries by name of the file
+    index_same: bool
+    keys: int  # index entries that the log gives
+
+
+@dataclass
+class _Checked:
+    """Result of a range of the log."""
+
+    queues: dict[QueueKey, QueueState]
+    index_same: bool
+    keys: int
+
+
+def in_processes(
+    plan: LogPlan, jobs: int, task: Callable[[_T], _R], work: Sequence[_T]
+) -> list[_R]:
+    """Return the results of a task, in processes if the log is large."""
+    if jobs == 1 or len(work) < 2 or plan.end - plan.first < _INLINE_BYTES:
+        return [task(one) for one in work]
+    try:
+        with ProcessPoolExecutor(min(jobs, len(work)), get_context("spawn")) as pool:
+            return list(pool.map(task, work))
+    except BrokenProcessPool:
+        raise OSError(f"{plan.path}: a process was killed; fewer jobs need less memory") from None
+
+
+# ---- checks
+
+
+def check_derived(plan: LogPlan, jobs: int, *, index: bool = True) -> Derived:
+    """Compare queues and index with the log; ``plan`` has a range for each file.
+
+    Nothing is written. Parts of the log without a record are passed over.
+    """
+    files = _index_files(plan) if index else []
+    found = in_processes(plan, jobs, partial(_check_range, plan, files), range(plan.count))
+    queues: dict[QueueKey, QueueState] = {}
+    for one in found:
+        for key, state in one.queues.items():
+            known = queues.setdefault(key, QueueState())
+            known.spans += state.spans
+            known.bad |= state.bad
+    for key in _gone_topics(plan, queues):
+        del queues[key]
+    for key in _queue_directories(plan):
+        queues.setdefault(key, QueueState())
+    for key, state in queues.items():
+        _check_rest(plan, key, state)
+    keys = sum(one.keys for one in found)
+    same = all(one.index_same for one in found) and (keys == 0 or bool(files))
+    entries = {}
+    for path in files:
+        count, sound = _check_index_file(path, plan)
+        entries[Path(path).name] = count
+        same = same and sound
+    if index and plan.config.message_index_enable and not plan.count:
+        same = not files
+    return Derived(queues, entries, same or not plan.config.message_index_enable, keys)
+
+
+def _check_range(plan: LogPlan, index_files: Sequence[str], number: int) -> _Checked:
+    """Compare the units and entries of a range with the files."""
+    walk = plan.walk(number)
+    start, stop = plan.bounds(number)
+    checked = _Checked({}, True, 0)
+    indexed = bool(plan.config.message_index_enable)
+    with contextlib.ExitStack() as opened:
+        files = opened.enter_context(contextlib.closing(_UnitFiles(plan)))
+        behind = stop if number + 1 < plan.count else layout.INT64_MAX
+        entries = _Entries(plan, index_files if indexed else [], start, behind)
+        opened.callback(entries.close)
+        with contextlib.suppress(MessagesRemovedError):
+            for found in walk.slices():
+                for run in found.runs:
+                    state = checked.queues.setdefault((run.topic, run.queue_id), QueueState())
+                    if state.spans and state.spans[-1][1] == run.first:
+                        state.spans[-1][1] = run.stop
+                    else:
+                        state.spans.append([run.first, run.stop])
+                    if not files.same(run, walk):
+                        state.bad.add(files.file_start(run))
+                entries.compare(found.entries)
+    checked.keys = walk.totals.keys
+    checked.index_same = not indexed or entries.complete
+    return checked
+
+
+class _UnitFiles:
+    """Queue files, open while a range of the log is compared with them."""
+
+    def __init__(self, plan: LogPlan) -> None:
+        self._plan = plan
+        self._size = plan.config.mapped_file_size_consume_queue
+        self._open: dict[str, Any] = {}
+
+    def file_start(self, run: UnitRun) -> int:
+        """Return the byte offset of the file with a run; a run lies in one file."""
+        at = run.first * layout.UNIT_BYTES
+        return at - at % self._size
+
+    def same(self, run: UnitRun, walk: LogWalk) -> bool:
+        """Whether a file has the units of a run, or of later records for the same offsets."""
+        start = self.file_start(run)
+        at = run.first * layout.UNIT_BYTES - start
+        data = self._read(_queue_file(self._plan, run.topic, run.queue_id, start), at, run.units)
+        if data == run.units:
+            return True
+        if len(data) != len(run.units):
+            return False
+        for number, wanted, other in differing_units(run.topic, run.units, data):
+            offset = run.first + number
+            if other is None or other.physical_offset <= wanted.physical_offset:
+                return False
+            place = run.topic, run.queue_id, offset, other.physical_offset, other.size
+            if not walk.has_unit(*place):
+                return False
+        return True
+
+    def _read(self, path: str, at: int, units: memoryview) -> bytes:
+        if path not in self._open:
+            if len(self._open) == 200:
+                self.close()
+            try:
+                self._open[path] = open_regular(path)
+            except OSError:
+                return b""
+        return os.pread(self._open[path].fileno(), len(units), at)
+
+    def close(self) -> None:
+        """Close the files."""
+        for one in self._open.values():
+            one.close()
+        self._open.clear()
+
+
+class _Entries:
+    """Index entries of a range of the log, compared with those of all files, in order."""
+
+    def __init__(self, plan: LogPlan, files: Iterable[str], start: int, stop: int) -> None:
+        self._parts: list[tuple[IndexFileReader, int, int, int]] = []
+        self._same = True
+        before = -1
+        for path in files:
+            try:
+                reader = IndexFileReader(path, plan.config)
+            except (StoreError, OSError):
+                self._same = False
+                continue
+            low, high = reader.first_at(start), reader.first_at(stop)
+            end = reader.end_timestamp
+            if low < high:
+                self._parts.append((reader, low, high, before))
+            else:
+                reader.close()
+            before = end
+
+    def compare(self, data: memoryview) -> None:
+        """Compare the next entries of the log."""
+        while data and self._parts and self._same:
+            reader, low, high, before = self._parts[0]
+            count = min(high - low, len(data) // ENTRY_BYTES)
+            matched = reader.matching(low, low + count, data, before)
+            self._same = matched == count
+            data = data[matched * ENTRY_BYTES :]
+            if low + matched == high:
+                self._parts.pop(0)
+                reader.close()
+            else:
+                self._parts[0] = (reader, low + matched, high, before)
+        if data:
+            self._same = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether all entries of the log and of the files were the same."""
+        return self._same and not self._parts
+
+    def close(self) -> None:
+        """Close the files."""
+        for reader, *_ in self._parts:
+            reader.close()
+
+
+def _check_index_file(path: str, plan: LogPlan) -> tuple[int, bool]:
+    """Return the entries of an index file, and whether it is sound by itself."""
+    config = plan.config
+    size = layout.index_file_bytes(config.max_hash_slot_num, config.max_index_num)
+    try:
+        sound = Path(path).stat().st_size == size
+        with contextlib.closing(IndexFileReader(path, config)) as reader:
+            count = reader.first_at(layout.INT64_MAX) - 1
+            sound = sound and reader.check_chains(1)[1] == 0
+            ends = [one for at in (1, count) for one in reader.entries(at, at + 1)] if count else []
+        with open_regular(path) as file:
+            head = file.read(layout.INDEX_HEADER_BYTES)
+        _, _, begin, end = layout.INDEX_RANGE.unpack_from(head)
+        if ends:
+            sound = sound and begin == ends[0].physical_offset <= ends[-1].physical_offset <= end
+        return count, sound
+    except (StoreError, OSError):
+        return 0, False
+
+
+def _index_files(plan: LogPlan) -> list[str]:
+    return [
+        one.path
+        for one in listed(Path(plan.path, paths.INDEX)) or []
+        if paths.parse_index_file_name(one.name) is not None and stat.S_ISREG(one.mode)
+    ]
+
+
+def _gone_topics(plan: LogPlan, queues: Iterable[QueueKey]) -> list[QueueKey]:
+    """Return the queues of topics that a broker deleted, which notes nothing else.
+
+    As a recovery: after a clean exit these have neither an entry in topics.json nor a queue.
+    """
+    from rmqstore.directory.registry import TopicRegistry
+
+    base = Path(plan.path, paths.CONSUME_QUEUE)
+    known = TopicRegistry(plan.path, lenient=True).listed()
+    if plan.unclean or known is None or not base.is_dir():
+        return []
+    return [key for key in queues if key[0] not in known and not (base / key[0]).exists()]
+
+
+def _queue_directories(plan: LogPlan) -> Iterator[QueueKey]:
+    for topic in listed(Path(plan.path, paths.CONSUME_QUEUE)) or []:
+        for queue in listed(topic.path) or []:
+            queue_id = paths.parse_queue_id(queue.name)
+            if queue_id is not None and stat.S_ISDIR(queue.mode):
+                yield topic.name, queue_id
+
+
+def _queue_file(plan: LogPlan, topic: str, queue_id: int, start: int) -> str:
+    name = paths.offset_file_name(start)
+    return f"{plan.path}/{paths.CONSUME_QUEUE}/{topic}/{queue_id}/{name}"
+
+
+def _check_rest(plan: LogPlan, key: QueueKey, state: QueueState) -> None:
+    """Check what the log's units do not cover: lengths, gaps, and units of no record."""
+    size = plan.config.mapped_file_size_consume_queue
+    directory = f"{plan.path}/{paths.CONSUME_QUEUE}/{key[0]}/{key[1]}"
+    found = {
+        start: one.size
+        for one in listed(directory) or []
+        if (start := paths.parse_offset_file_name(one.name)) is not None
+        and stat.S_ISREG(one.mode) and start % size == 0
+    }  # fmt: skip
+    wanted: set[int] = set()
+    for first, stop in state.spans:
+        low, high = first * layout.UNIT_BYTES, stop * layout.UNIT_BYTES
+        wanted.update(range(low - low % size, high, size))
+    if state.spans:  # also files of gaps
+        wanted.update(range(min(wanted), max(wanted) + 1, size))
+    for start in wanted:
+        low, high = start // layout.UNIT_BYTES, (start + size) // layout.UNIT_BYTES
+        state.units[start] = min(high, state.stop) - max(low, state.first)
+        if found.get(start) != size:
+            state.bad.add(start)
+    for start, length in sorted(found.items()):
+        if start in state.bad:
+            continue
+        if length != size:
+            state.surplus.add(start)
+        elif not _rest_is_right(plan, directory, start, state):
+            (state.bad if start in wanted else state.surplus).add(start)
+        else:
+            state.units.setdefault(start, 0)
+
+
+def _units_of(path: str, size: int) -> NDArray[np.void]:
+    import numpy as np
+
+    with open_regular(path) as file:
+        return np.fromfile(file, dtype=layout.UNIT_FIELDS, count=size // layout.UNIT_BYTES)
+
+
+def _rest_is_right(plan: LogPlan, directory: str, start: int, state: QueueState) -> bool:
+    """Whether units outside of the log's spans are blank, of removed records, or zeros."""
+    size = plan.config.mapped_file_size_consume_queue
+    units = _units_of(f"{directory}/{paths.offset_file_name(start)}", size)
+    first = start // layout.UNIT_BYTES
+    covered = _covered(state, first, len(units))
+    old = _is_old(units, plan.first)
+    none = (units["physical_offset"] == 0) & (units["size"] == 0)
+    if not state.spans:  # the units of removed records, then nothing
+        used = len(units) - int(none[::-1].argmin()) if not none.all() else 0
+        return bool(old[:used].all())
+    stop = max(0, min(len(units), state.stop - first))
+    low = max(0, min(stop, state.first - first))
+    inner = covered[low:stop] | old[low:stop]
+    return bool(old[:low].all() and inner.all() and none[stop:].all())
+
+
+def _covered(state: QueueState, first: int, count: int) -> NDArray[np.bool_]:
+    import numpy as np
+
+    covered = np.zeros(count, dtype=bool)
+    for start, stop in state.spans:
+        covered[max(0, start - first) : max(0, stop - first)] = True
+    return covered
+
+
+def _is_old(units: NDArray[np.void], log_first: int) -> NDArray[np.bool_]:
+    """Whether units name removed records, or are blank."""
+    offsets, sizes = units["physical_offset"], units["size"]
+    old: NDArray[np.bool_] = (offsets >= 0) & (offsets < log_first) & (sizes > 0)
+    old |= (offsets == 0) & (sizes == layout.UNIT_BLANK_SIZE)
+    return old
+
+
+# ---- made anew
+
+
+def build_into(plan: LogPlan, directory: Path, jobs: int) -> Build:
+    """Build queues and index of a log into a directory, in processes."""
+    try:
+        return _built(plan, directory, jobs)
+    except RangesOverlapError:
+        return _built(plan.by_files(), directory, jobs)
+
+
+def _built(plan: LogPlan, directory: Path, jobs: int) -> Build:
+    build = Build(plan, str(directory))
+    build.create()
+    reports = in_processes(plan, jobs, build.scan, range(plan.count))
+    done = in_processes(plan, jobs, build.run, build.steps(reports))
+    build.finish(reports, done)
+    return build
+
+
+def keep_old_units(plan: LogPlan, key: QueueKey, state: QueueState, start: int, made: Path) -> None:
+    """Keep the units of removed records before a queue's first one, as retention leaves them."""
+    size = plan.config.mapped_file_size_consume_queue
+    count = min(size, state.first * layout.UNIT_BYTES - start) // layout.UNIT_BYTES
+    if count <= 0:
+        return
+    path = _queue_file(plan, *key, start)
+    try:
+        units = _units_of(path, size)[:count]
+    except OSError:
+        return
+    old = _is_old(units, plan.first)
+    with open_regular(made, write=True) as file:
+        for at in old.nonzero()[0].tolist():
+            file.seek(at * layout.UNIT_BYTES)
+            file.write(units[at].tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def without_unclean(plan: LogPlan) -> LogPlan:
+    """Return the plan for a log whose end was examined: every whole record counts."""
+    return replace(plan, unclean=False)

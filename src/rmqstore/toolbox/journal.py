@@ -1,0 +1,378 @@
+"""Journal of changes to a store's files: each is noted, and its bytes saved, before it is made.
+
+A journal is a directory ``rmqstore-repair-TIME`` in the store: ``manifest.jsonl`` with a line for
+each change, and the files moved out of the store or saved. Lines are forced to the disk before
+their change, so that a process killed anywhere leaves a journal that can be undone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rmqstore.base.arguments import wrong_value
+from rmqstore.base.syncing import sync_path
+from rmqstore.errors import StoreCorruptError
+from rmqstore.files.regular import open_regular
+
+__all__ = ["PREFIX", "Journal", "journals", "open_journal", "reached", "undo_unfinished"]
+
+PREFIX = "rmqstore-repair-"
+_MANIFEST = "manifest.jsonl"
+_MANIFEST_MOST = 256 << 20
+_PIECE = 1 << 20
+_BLOCK = 4096
+
+Entry = dict[str, Any]
+
+
+def reached(point: str) -> None:
+    """Mark a named point, for tests that end the process there."""
+
+
+def journals(root: Path) -> list[Path]:
+    """Return the journals of a store, oldest first."""
+    with os.scandir(root) as entries:
+        found = [Path(one.path) for one in entries if one.name.startswith(PREFIX)]
+    return sorted(one for one in found if one.is_dir())
+
+
+def undo_unfinished(root: Path) -> list[str]:
+    """Undo the changes of journals whose process was ended; return their names.
+
+    REQUIRES: the store's lock is held.
+    """
+    undone = []
+    for directory in journals(root):
+        journal = Journal(root, directory)
+        entries = journal.entries()
+        if not entries or entries[-1]["op"] != "done":
+            journal.undo()
+            undone.append(directory.name)
+    return undone
+
+
+class Journal:
+    """Changes of a store's files. Paths are relative to the store's directory.
+
+    REQUIRES: the store's lock is held.
+    """
+
+    def __init__(self, root: Path, directory: Path) -> None:
+        self.root = root
+        self.directory = directory
+        self._touched: set[str] = set()
+        self._number = itertools.count()
+
+    @classmethod
+    def create(cls, root: Path) -> Journal:
+        """Make a new journal in a store."""
+        now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        for number in itertools.count(1):
+            directory = root / (f"{PREFIX}{now}" + (f"-{number}" if number > 1 else ""))
+            try:
+                directory.mkdir()
+            except FileExistsError:
+                continue
+            break
+        journal = cls(root, directory)
+        journal._note({"op": "begin"})
+        sync_path(root)
+        return journal
+
+    def entries(self) -> list[Entry]:
+        """Return the noted changes; a torn last line was not begun."""
+        path = self.directory / _MANIFEST
+        found = []
+        try:
+            with open_regular(path) as file:
+                data = file.read(_MANIFEST_MOST)
+        except FileNotFoundError:
+            return []
+        for line in data.split(b"\n"):
+            with contextlib.suppress(ValueError):
+                one = json.loads(line)
+                if isinstance(one, dict) and isinstance(one.get("op"), str):
+                    found.append(one)
+        return found
+
+    def _note(self, entry: Entry) -> None:
+        path = self.directory / _MANIFEST
+        made = not path.exists()
+        with path.open("ab") as file:
+            file.write(b"\n" + json.dumps(entry, separators=(",", ":")).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        if made:
+            sync_path(self.directory)
+
+    def saved_name(self, name: str) -> str:
+        """Return a new path in the journal, relative to the store, ending like a file's name."""
+        while True:
+            path = self.directory / f"{next(self._number):06d}-{Path(name).name}"
+            if not os.path.lexists(path):
+                return str(path.relative_to(self.root))
+
+    def _status(self, name: str) -> Entry:
+        status = (self.root / name).stat()
+        return {"size": status.st_size, "mtime": status.st_mtime_ns}
+
+    # ---- changes
+
+    def overwrite(
+        self, name: str, start: int, stop: int, pieces: Iterable[tuple[int, bytes]] = ()
+    ) -> str:
+        """Zero a part of a file and write pieces into it; return where its bytes are saved."""
+        saved = self.saved_name(name)
+        with open_regular(self.root / name) as source:
+            _copy_range(source, start, self.root / saved, 0, stop - start)
+        sync_path(self.directory)
+        self._note({
+            "op": "overwrite", "file": name, "start": start, "stop": stop, "saved": saved,
+            **self._status(name),
+        })  # fmt: skip
+        reached("overwrite-noted")
+        with open_regular(self.root / name, write=True) as file:
+            _zero(file, start, stop)
+            for at, data in pieces:
+                file.seek(at)
+                file.write(data)
+            reached("overwrite-written")
+            file.flush()
+            os.fsync(file.fileno())
+        self._touched.add(name)
+        reached("overwrite-done")
+        return saved
+
+    def resize(self, name: str, size: int) -> str | None:
+        """Extend a file by zeros, or cut it; return where the bytes cut off are saved."""
+        status = self._status(name)
+        saved = None
+        if status["size"] > size:
+            saved = self.saved_name(name)
+            with open_regular(self.root / name) as source:
+                _copy_range(source, size, self.root / saved, 0, status["size"] - size)
+            sync_path(self.directory)
+        self._note({"op": "resize", "file": name, "now": size, "saved": saved, **status})
+        reached("resize-noted")
+        with open_regular(self.root / name, write=True) as file:
+            file.truncate(size)
+            os.fsync(file.fileno())
+        self._touched.add(name)
+        reached("resize-done")
+        return saved
+
+    def move(self, name: str) -> str:
+        """Move a file or directory out of the store; return its place in the journal."""
+        saved = self.saved_name(name)
+        self._note({"op": "move", "file": name, "saved": saved})
+        reached("move-noted")
+        _rename(self.root / name, self.root / saved)
+        self._touched.add(name)
+        reached("move-done")
+        return saved
+
+    def place(self, name: str, new: str) -> None:
+        """Move a file or directory, complete and on the disk, from the journal to a free name."""
+        if os.path.lexists(self.root / name):
+            raise FileExistsError(errno.EEXIST, "it is there already", name)
+        self._note({"op": "place", "file": name, "new": new})
+        reached("place-noted")
+        _rename(self.root / new, self.root / name)
+        self._touched.add(name)
+        reached("place-done")
+
+    def make_directory(self, name: str) -> None:
+        """Make a missing directory, and its missing parents."""
+        if (self.root / name).is_dir():
+            return
+        parent = os.path.dirname(name)  # noqa: PTH120 - relative
+        if parent:
+            self.make_directory(parent)
+        self._note({"op": "make", "file": name})
+        reached("make-noted")
+        (self.root / name).mkdir()
+        sync_path((self.root / name).parent)
+
+    def finish(self) -> None:
+        """Note that all changes are made, with the state of the files they left."""
+        reached("finish")
+        touched = {name: self._seen(name) for name in sorted(self._touched)}
+        self._note({"op": "done", "files": touched})
+
+    def _seen(self, name: str) -> list[int] | None:
+        try:
+            status = (self.root / name).stat()
+        except OSError:
+            return None
+        return [status.st_size, status.st_mtime_ns]
+
+    # ---- undoing
+
+    def changed_since(self) -> str | None:
+        """Return the first file that changed since the journal was finished, if any."""
+        entries = self.entries()
+        done = entries[-1] if entries else {}
+        files = done.get("files") if done.get("op") == "done" else None
+        for name, seen in files.items() if isinstance(files, dict) else ():
+            self._inside(name)
+            if self._seen(name) != seen:
+                return str(name)
+        return None
+
+    def undo(self) -> list[Entry]:
+        """Undo all changes, newest first, and remove the journal; may be done again."""
+        entries = self.entries()
+        undone = {one["number"] for one in entries if one["op"] == "undo"}
+        changes = [
+            (number, one)
+            for number, one in enumerate(entries)
+            if one["op"] in ("overwrite", "resize", "move", "place", "make")
+        ]
+        for _, one in changes:
+            self._inside(*(one[key] for key in ("file", "saved", "new") if one.get(key)))
+        for number, one in reversed(changes):
+            if number in undone:
+                continue
+            self._undo(one)
+            reached("undo-step")
+            self._note({"op": "undo", "number": number})
+        reached("undo-done")
+        shutil.rmtree(self.directory)
+        sync_path(self.root)
+        return [one for _, one in changes]
+
+    def _inside(self, *names: str) -> None:
+        for name in names:
+            path = Path(name)
+            if path.is_absolute() or ".." in path.parts:
+                raise StoreCorruptError(
+                    str(self.directory / _MANIFEST), 0, f"{name!r} is no path within the store"
+                )
+
+    def _undo(self, one: Entry) -> None:
+        path = self.root / one["file"]
+        if one["op"] == "place":  # the name was free before
+            _remove(path)
+            sync_path(path.parent)
+            return
+        if one["op"] == "move":
+            saved = self.root / one["saved"]
+            if os.path.lexists(path):  # not done, or a copy to another file system not completed
+                _remove(saved)
+            elif os.path.lexists(saved):
+                _rename(saved, path)
+            return
+        if one["op"] == "make":
+            with contextlib.suppress(FileNotFoundError):
+                path.rmdir()
+                sync_path(path.parent)
+            return
+        with open_regular(path, write=True) as file:
+            if one["op"] == "overwrite":
+                _zero(file, one["start"], one["stop"])
+                self._restore(one["saved"], file, one["start"])
+            else:
+                file.truncate(min(one["size"], one["now"]))
+                if one["saved"] is not None:
+                    self._restore(one["saved"], file, one["now"])
+                file.truncate(one["size"])
+            file.flush()
+            os.fsync(file.fileno())
+        os.utime(path, ns=(path.stat().st_atime_ns, one["mtime"]))
+
+    def _restore(self, saved: str, file: BinaryIO, start: int) -> None:
+        with open_regular(self.root / saved) as source:
+            for at, data in _used_pieces(source, 0, os.fstat(source.fileno()).st_size):
+                file.seek(start + at)
+                file.write(data)
+
+
+def open_journal(root: Path, name: str) -> Journal:
+    """Return a store's journal by its name or path; ``ValueError`` if it is none."""
+    directory = Path(name)
+    if directory.parent == Path() and not directory.is_dir():
+        directory = root / directory.name
+    there = directory.is_dir() and (directory / _MANIFEST).is_file()
+    if not there or not directory.resolve().parent.samefile(root):
+        known = ", ".join(one.name for one in journals(root)) or "there is none"
+        raise wrong_value("journal", f"a journal of {root} ({known})", name)
+    return Journal(root, root / directory.resolve().name)
+
+
+def _used_pieces(file: BinaryIO, start: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the blocks of a part of a file that are not zeros, by their place in the part."""
+    at = 0
+    zeros = bytes(_PIECE)
+    while at < size:
+        try:
+            data_at = os.lseek(file.fileno(), start + at, os.SEEK_DATA) - start
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            data_at = at
+        at = max(at, min(data_at, size))
+        data = os.pread(file.fileno(), min(_PIECE, size - at), start + at)
+        if not data:
+            return
+        if data != zeros[: len(data)]:
+            yield at, data
+        at += len(data)
+
+
+def _copy_range(source: BinaryIO, start: int, target: Path, at: int, size: int) -> None:
+    """Copy a part of a file to a new one, durably; zeros take no space."""
+    with target.open("xb") as file:
+        for place, data in _used_pieces(source, start, size):
+            file.seek(at + place)
+            file.write(data)
+        file.truncate(at + size)
+        os.fsync(file.fileno())
+
+
+def _zero(file: BinaryIO, start: int, stop: int) -> None:
+    """Zero a part of a file, as far as it is not zeros already."""
+    for at, data in _used_pieces(file, start, stop - start):
+        for block in range(0, len(data), _BLOCK):
+            length = min(_BLOCK, len(data) - block)
+            if data[block : block + length].strip(b"\0"):
+                file.seek(start + at + block)
+                file.write(bytes(length))
+    file.flush()
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Rename durably; across file systems by a copy."""
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        if source.is_dir() and not source.is_symlink():
+            shutil.copytree(source, target, symlinks=True)
+            for one in target.rglob("*"):
+                sync_path(one)
+        else:
+            with open_regular(source) as file:
+                _copy_range(file, 0, target, 0, os.fstat(file.fileno()).st_size)
+            shutil.copystat(source, target)
+        sync_path(target.parent)
+        _remove(source)
+    sync_path(source.parent)
+    sync_path(target.parent)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a directory, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,293 @@
+"""Queues and index of a store made anew from its log."""
+
+from __future__ import annotations
+
+import operator
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, SupportsIndex
+
+from rmqstore import _core, opening
+from rmqstore.base import layout
+from rmqstore.base.arguments import wrong_type, wrong_value
+from rmqstore.base.syncing import sync_path
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.layout import log_paths
+from rmqstore.errors import IncompatibleStoreError
+from rmqstore.files import paths
+from rmqstore.files.regular import open_regular
+from rmqstore.offline.locking import locked
+from rmqstore.offline.log_writer import seal_store
+from rmqstore.offline.ranges import LogPlan, plan_log
+from rmqstore.offline.start_files import listed, relative
+from rmqstore.store import MessageStore
+from rmqstore.toolbox.derived import (
+    Derived,
+    build_into,
+    check_derived,
+    keep_old_units,
+    without_unclean,
+)
+from rmqstore.toolbox.journal import Journal, undo_unfinished
+
+__all__ = ["Rebuilt", "make_derived", "processes", "rebuild", "seal", "whole_plan"]
+
+Config = StoreConfig | str | os.PathLike[str] | None
+
+_JOBS_MOST = 256
+_TAIL_MOST = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """File of a queue or of the index.
+
+    Attributes
+    ----------
+    rebuilt : {"queue", "index"}
+    file : str
+        Relative to the store.
+    count : int
+        Units or entries that the log gives it.
+    same : bool
+        It is as the log has it, and stays.
+    """
+
+    rebuilt: Literal["queue", "index"]
+    file: str
+    count: int
+    same: bool
+
+
+def rebuild(
+    path: str | os.PathLike[str],
+    *,
+    queues: bool = True,
+    index: bool = True,
+    jobs: SupportsIndex | None = None,
+    apply: bool = False,
+    config: Config = None,
+) -> list[Rebuilt]:
+    """Make the consume queues and the index of a stopped store anew, where they are wrong.
+
+    Every file is compared with the log. With ``apply``, those that differ are replaced by what a
+    4.9.3 broker would build; the old ones are in a journal, see :func:`repair`. Units of records
+    that retention removed stay, and so do queues that are right; the index is replaced whole.
+    Queues of deleted topics are not brought back. ``consumequeue_ext`` stays: units of replaced
+    files have the tags code itself, not an address in it.
+
+    Parameters
+    ----------
+    path : path-like
+        Directory of the store.
+    queues, index : bool, optional
+        The parts to compare.
+    jobs : int, optional
+        Processes; by default one a core.
+    apply : bool, optional
+        Replace the files; by default they are only compared. No service runs meanwhile.
+    config : StoreConfig or path of a broker.conf, optional
+        As for :func:`rmqstore.open`. Sizes are those of the files.
+
+    Returns
+    -------
+    list of Rebuilt
+        Every file, also a missing one; ``same`` as it was before.
+
+    Raises
+    ------
+    StoreCorruptError
+        A record of the log is damaged, and others follow: :func:`repair` fills it.
+    StoreLockedError
+        The store is open for writing elsewhere; with ``apply``.
+    StoreNotFoundError
+        No store.
+    IncompatibleStoreError
+        The log has records of RocketMQ 5, or lies in several directories; a DLedger store.
+    OSError
+        Reading or writing fails; the store is as it was.
+    ValueError, TypeError
+        An argument has a wrong type or value.
+
+    Notes
+    -----
+    Source: ``store/DefaultMessageStore.java ReputMessageService``.
+    """
+    count = processes(jobs)
+    root = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - resolve() follows links
+    with ExitStack() as held:
+        if apply:
+            held.enter_context(locked(str(root), 0.0))
+            undo_unfinished(root)
+        plan = whole_plan(root, config)
+        found = check_derived(plan, count, index=index)
+        rows = list(_rows(root, plan, found, queues=queues, index=index))
+        if apply and not all(one.same for one in rows):
+            journal = Journal.create(root)
+            try:
+                make_derived(journal, plan, found, count, queues=queues, index=index)
+                seal(journal, root, config)
+                journal.finish()
+            except BaseException:
+                journal.undo()
+                raise
+    return rows
+
+
+def processes(jobs: SupportsIndex | None) -> int:
+    """Return the number of processes, by default one a core."""
+    if jobs is None:
+        return max(1, min(_JOBS_MOST, len(os.sched_getaffinity(0))))
+    if isinstance(jobs, bool) or not hasattr(jobs, "__index__"):
+        raise wrong_type("jobs", "int", jobs)
+    count = operator.index(jobs)
+    if not 1 <= count <= _JOBS_MOST:
+        raise wrong_value("jobs", f"1 to {_JOBS_MOST}", count)
+    return count
+
+
+def whole_plan(root: Path, config: Config) -> LogPlan:
+    """Return the plan of a store's log with a range for each file, and the files' own sizes."""
+    chosen = config
+    if chosen is not None and not isinstance(chosen, StoreConfig):
+        chosen = StoreConfig.from_file(chosen)
+    if log_paths(str(root), chosen) is not None:
+        raise IncompatibleStoreError(
+            f"{root}: the log lies in other directories than {paths.COMMIT_LOG}/: copy its files "
+            "there, and give a configuration without storePathCommitLog"
+        )
+    with opening.open(root, config=chosen) as opened:
+        in_force = opened.config
+    plan = without_unclean(plan_log(root, in_force))
+    return plan.by_files()
+
+
+def _rows(
+    root: Path, plan: LogPlan, found: Derived, *, queues: bool, index: bool
+) -> Iterator[Rebuilt]:
+    """Yield the files of the queues and of the index."""
+    for key in sorted(found.queues) if queues else ():
+        state = found.queues[key]
+        place = f"{paths.CONSUME_QUEUE}/{key[0]}/{key[1]}"
+        for start in sorted({*state.units, *state.bad, *state.surplus}):
+            same = start not in state.bad and start not in state.surplus
+            file = f"{place}/{paths.offset_file_name(start)}"
+            yield Rebuilt("queue", file, max(0, state.units.get(start, 0)), same)
+    if not index:
+        return
+    for name, count in found.index.items():
+        yield Rebuilt("index", f"{paths.INDEX}/{name}", count, found.index_same)
+    if not found.index and not found.index_same:
+        yield Rebuilt("index", paths.INDEX, found.keys, False)
+
+
+def make_derived(
+    journal: Journal,
+    plan: LogPlan,
+    found: Derived,
+    jobs: int,
+    *,
+    queues: bool = True,
+    index: bool = True,
+) -> None:
+    """Replace the files that differ from the log by new ones."""
+    made = journal.directory / "built"
+    made.mkdir()
+    queues = queues and any(one.bad or one.surplus for one in found.queues.values())
+    index = index and not found.index_same
+    if not queues and not index:
+        return
+    build = without_unclean(plan_log(plan.path, plan.config))
+    if not index:
+        config = plan.config.replace(message_index_enable=False)
+        build = without_unclean(plan_log(plan.path, config))
+    build_into(build, made, jobs)
+    if queues:
+        _replace_queues(journal, plan, found, made)
+    if index:
+        _replace_index(journal, made)
+
+
+def _replace_queues(journal: Journal, plan: LogPlan, found: Derived, made: Path) -> None:
+    for key, state in sorted(found.queues.items()):
+        place = f"{paths.CONSUME_QUEUE}/{key[0]}/{key[1]}"
+        for start in sorted(state.bad | state.surplus):
+            name = f"{place}/{paths.offset_file_name(start)}"
+            new = made / name
+            if new.is_file():
+                keep_old_units(plan, key, state, start, new)
+                sync_path(new)
+            if os.path.lexists(journal.root / name):
+                journal.move(name)
+            if new.is_file():
+                journal.make_directory(place)
+                journal.place(name, relative(journal.root, new))
+
+
+def _replace_index(journal: Journal, made: Path) -> None:
+    journal.make_directory(paths.INDEX)
+    for one in listed(journal.root / paths.INDEX) or []:
+        journal.move(relative(journal.root, one.path))
+    for one in listed(made / paths.INDEX) or []:
+        sync_path(one.path)
+        journal.place(f"{paths.INDEX}/{one.name}", relative(journal.root, one.path))
+
+
+def seal(journal: Journal, root: Path, config: Config) -> str | None:
+    """Write the checkpoint of a store whose files agree, and mark it as closed.
+
+    Returns where the old checkpoint is.
+    """
+    shutil.rmtree(journal.directory / "built", ignore_errors=True)
+    if os.path.lexists(root / paths.ABORT):
+        journal.move(paths.ABORT)
+    new = journal.saved_name(paths.CHECKPOINT)
+    data = bytes(layout.CHECKPOINT_BYTES)
+    if (root / paths.CHECKPOINT).is_file():
+        with open_regular(root / paths.CHECKPOINT) as file:
+            data = file.read(layout.CHECKPOINT_BYTES).ljust(layout.CHECKPOINT_BYTES, b"\0")
+    with (root / new).open("xb") as made:
+        made.write(data)
+        made.flush()
+        os.fsync(made.fileno())
+    saved = None
+    if os.path.lexists(root / paths.CHECKPOINT):
+        saved = journal.move(paths.CHECKPOINT)
+    journal.place(paths.CHECKPOINT, new)
+    with opening.open(root, config=config) as opened:
+        last, time = _last_record(opened)
+        seal_store(opened, last, time)
+    return saved
+
+
+def _last_record(opened: MessageStore) -> tuple[int, int]:
+    """Return the offset of the log's last record, -1 without one, and the last store time."""
+    newest = time = -1
+    for topic in opened.topics.values():
+        for queue in topic.values():
+            if queue.max_offset > queue.min_offset:
+                unit = queue.units(queue.max_offset - 1)[0]
+                if unit["size"] != layout.UNIT_BLANK_SIZE:
+                    newest = max(newest, int(unit["physical_offset"]))
+    if newest < 0:
+        return -1, 0
+    time = opened.at(newest).store_timestamp
+    end = opened.recovery.log_end
+    size = opened.config.mapped_file_size_commit_log
+    last = newest
+    start = newest
+    while start < end:  # fillers and rollbacks behind it
+        stop = min(end, start - start % size + size)
+        if stop - start > _TAIL_MOST:
+            break
+        file = Path(opened.path, paths.COMMIT_LOG, paths.offset_file_name(start - start % size))
+        with open_regular(file) as log:
+            data = os.pread(log.fileno(), stop - start, start % size)
+        pieces = _core.log_pieces(data, start, start - start % size + size)
+        last = max([last, *(at for at, _, kind in pieces if kind != "blank")])
+        start = stop
+    return last, time

@@ -1,0 +1,332 @@
+"""Repair of a stopped store, so that a 4.9.3 broker starts on it and shows what is still there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rmqstore.base.arguments import wrong_value
+from rmqstore.config.store_config import StoreConfig
+from rmqstore.errors import StoreNotFoundError
+from rmqstore.files import paths
+from rmqstore.offline.broker_start import broker_start
+from rmqstore.offline.locking import locked
+from rmqstore.offline.ranges import LogPlan
+from rmqstore.offline.start_files import listed
+from rmqstore.toolbox.derived import Derived, check_derived, in_processes
+from rmqstore.toolbox.journal import Journal, open_journal, undo_unfinished
+from rmqstore.toolbox.rebuild import make_derived, processes, seal, whole_plan
+from rmqstore.toolbox.repair_config import (
+    checkpoint_fault,
+    entry_changes,
+    json_changes,
+    topics_change,
+)
+from rmqstore.toolbox.repair_log import (
+    LogState,
+    log_changes,
+    log_file_changes,
+    misnamed_changes,
+    walk_file,
+)
+from rmqstore.toolbox.repair_plan import Action, Change, nothing
+
+__all__ = ["Action", "Repair", "repair", "undo"]
+
+Config = StoreConfig | str | os.PathLike[str] | None
+
+# Findings on a broker's start that nothing here mends.
+_LEFT = ("config-size", "link", "newer-format", "permission")
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Result of :func:`repair`.
+
+    Attributes
+    ----------
+    actions : tuple of Action
+        What is to be done, or was; ``"none"`` for what cannot be mended.
+    journal : str or None
+        Directory with the old bytes, for :func:`undo`; None if nothing was changed.
+    undone : tuple of str
+        Journals of repairs that were ended in the middle; their changes were undone first.
+    """
+
+    actions: tuple[Action, ...]
+    journal: str | None = None
+    undone: tuple[str, ...] = ()
+
+    @property
+    def left(self) -> int:
+        """Number of actions that are not done."""
+        return sum(not one.done for one in self.actions)
+
+
+def repair(path: str | os.PathLike[str], *, config: Config = None, apply: bool = False) -> Repair:
+    """Repair a stopped store: log, queues, index, JSON files, checkpoint.
+
+    Afterwards a 4.9.3 broker starts and shows every message that is whole on the disk. Nothing is
+    deleted: what is replaced, cut or in the way goes into ``rmqstore-repair-TIME`` in the store.
+    No service runs meanwhile: nothing is delivered, committed or removed.
+
+    A damaged part of the log becomes records that a broker passes over; where a queue names a
+    record in it, a dummy of the same size, topic, queue and offset, so that queue offsets stay.
+    Its body is zeros, its property ``RMQSTORE_LOST`` is ``true``.
+
+    Parameters
+    ----------
+    path : path-like
+        Directory of the store.
+    config : StoreConfig or path of a broker.conf, optional
+        As for :func:`rmqstore.open`. Sizes are those of the files.
+    apply : bool, optional
+        Make the changes; by default they are only returned, and nothing is written. Of a damaged
+        log the queues and index that differ are then known only in part.
+
+    Returns
+    -------
+    Repair
+
+    Raises
+    ------
+    StoreLockedError
+        The store is open for writing elsewhere; with ``apply``.
+    StoreNotFoundError
+        No store, or no file of its log.
+    IncompatibleStoreError
+        The log has records of RocketMQ 5, or lies in several directories; a DLedger store.
+    OSError
+        Reading or writing fails, also on a full disk; the store is as it was.
+    ValueError
+        The configuration is out of range.
+
+    Notes
+    -----
+    A process that is killed leaves an unfinished journal; the next repair undoes it first.
+    Source: ``store/DefaultMessageStore.java load``, ``recover``.
+    """
+    root = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - resolve() follows links
+    if not root.is_dir():
+        raise StoreNotFoundError(f"{root}: no such directory")
+    if not apply:
+        return Repair(tuple(_planned(root, config)))
+    with ExitStack() as held:
+        held.enter_context(locked(str(root), 0.0))
+        undone = undo_unfinished(root)
+        run = _Run(root)
+        try:
+            for changes in _stages(root, config, run):
+                run.make(changes)
+            journal = run.finish()
+        except BaseException:
+            run.undo()
+            raise
+    return Repair(tuple(run.actions), journal, tuple(undone))
+
+
+def undo(path: str | os.PathLike[str], journal: str | os.PathLike[str]) -> Repair:
+    """Undo a repair or a rebuild: every file has its old bytes again, and the journal is gone.
+
+    Parameters
+    ----------
+    path : path-like
+        Directory of the store.
+    journal : path-like
+        Directory ``rmqstore-repair-TIME``, or its name in the store.
+
+    Returns
+    -------
+    Repair
+        An action for each change that was undone, last one first.
+
+    Raises
+    ------
+    ValueError
+        There is no such journal in the store, or a file was written to since.
+    StoreLockedError
+        The store is open for writing elsewhere.
+    StoreCorruptError
+        The journal names a file outside of the store.
+    OSError
+        Reading or writing fails; may be done again.
+    """
+    root = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100
+    if not root.is_dir():
+        raise StoreNotFoundError(f"{root}: no such directory")
+    with locked(str(root), 0.0):
+        found = open_journal(root, os.fsdecode(journal))
+        if (changed := found.changed_since()) is not None:
+            raise wrong_value(
+                "journal",
+                f"one of files that did not change since ({changed} did)",
+                found.directory.name,
+            )
+        actions = [
+            Action("undo", one["file"], one.get("start"), 0, f"{one['op']} undone", None, True)
+            for one in reversed(found.undo())
+        ]
+    return Repair(tuple(actions))
+
+
+class _Run:
+    """Changes being made; the journal begins with the first one."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.actions: list[Action] = []
+        self._journal: Journal | None = None
+
+    @property
+    def journal(self) -> Journal:
+        if self._journal is None:
+            self._journal = Journal.create(self.root)
+        return self._journal
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was changed."""
+        return self._journal is not None
+
+    def make(self, changes: Iterable[Change]) -> None:
+        for change in list(changes):
+            made = change.action if change.make is None else change.made(self.journal)
+            self.actions.append(made)
+
+    def finish(self) -> str | None:
+        if self._journal is None:
+            return None
+        self._journal.finish()
+        return self._journal.directory.name
+
+    def undo(self) -> None:
+        if self._journal is not None:
+            self._journal.undo()
+
+
+def _stages(root: Path, config: Config, run: _Run) -> Iterator[list[Change]]:
+    """Yield the changes in steps, each found after the ones before are made."""
+    yield list(misnamed_changes(root, root / paths.COMMIT_LOG))  # they disguise the files' size
+    yield _names(root, whole_plan(root, config))
+    yield list(log_changes(_examined(root, whole_plan(root, config))))
+    plan = whole_plan(root, config)  # lengths and names are right now
+    derived = check_derived(plan, processes(None))
+    yield _derived_changes(root, plan, derived, ())
+    yield _others(root, derived)
+    yield list(_closing(root, config, changed=run.changed))
+    yield list(_left(root, config))
+
+
+def _planned(root: Path, config: Config) -> list[Action]:
+    """Return the changes that the files show, without making any."""
+    changes = list(misnamed_changes(root, root / paths.COMMIT_LOG))
+    if not changes:  # else the rest is known without them only
+        plan = whole_plan(root, config)
+        changes += _names(root, plan)
+        here = {one.action.file for one in changes}
+        found = list(log_changes(_examined(root, plan)))
+        # What is behind the right length is cut off, not zeroed.
+        changes += [
+            one for one in found if one.action.action != "zero-tail" or one.action.file not in here
+        ]
+        derived = check_derived(plan, processes(None))
+        changes += _derived_changes(root, plan, derived, {one.action.file for one in changes})
+        changes += _others(root, derived)
+    changes += _closing(root, config, changed=bool(changes))
+    changes += _left(root, config)
+    return [one.action for one in changes]
+
+
+def _names(root: Path, plan: LogPlan) -> list[Change]:
+    """Return the changes of names and lengths."""
+    ext_size = plan.config.mapped_file_size_consume_queue_ext
+    return [
+        *entry_changes(root, ext_size),
+        *log_file_changes(root, root / paths.COMMIT_LOG, plan.file_size),
+    ]
+
+
+def _examined(root: Path, plan: LogPlan) -> LogState:
+    """Walk through the log."""
+    directory = root / paths.COMMIT_LOG
+    numbers = range(plan.count)
+    walks = in_processes(plan, processes(None), partial(walk_file, plan), numbers)
+    starts = [paths.parse_offset_file_name(one.name) for one in listed(directory) or []]
+    there = {one for one in starts if one is not None}
+    closed = not os.path.lexists(root / paths.ABORT)
+    stop = max(there, default=0) + plan.file_size
+    walks = [one for one in walks if one.start in there]
+    return LogState(root, directory, plan.file_size, closed, stop, walks)
+
+
+def _derived_changes(
+    root: Path, plan: LogPlan, derived: Derived, moved: Collection[str]
+) -> list[Change]:
+    """Return the replacement of the queue and index files that differ from the log."""
+    size = plan.config.mapped_file_size_consume_queue
+    actions = []
+    for key, state in sorted(derived.queues.items()):
+        place = f"{paths.CONSUME_QUEUE}/{key[0]}/{key[1]}"
+        for start in sorted(state.bad | state.surplus):
+            file = f"{place}/{paths.offset_file_name(start)}"
+            message = "it differs from the log" if start in state.bad else "the log has none of it"
+            if not os.path.lexists(root / file):
+                message = "missing"
+            if file not in moved:
+                actions.append(Action("rebuild-queue", file, start, size, message))
+    if not derived.index_same:
+        message = "it differs from the log" if derived.index else "missing"
+        actions.append(Action("rebuild-index", paths.INDEX, None, 0, message))
+    if not actions:
+        return []
+
+    def make(journal: Journal) -> str:
+        make_derived(journal, plan, derived, processes(None))
+        return journal.directory.name
+
+    # All are made at once, with the first.
+    done = [Change(actions[0], make)]
+    return done + [Change(one, lambda journal: journal.directory.name) for one in actions[1:]]
+
+
+def _others(root: Path, derived: Derived) -> list[Change]:
+    """Return the changes of the JSON files."""
+    queues: dict[str, list[int]] = {}
+    for topic, queue_id in (key for key, state in derived.queues.items() if state.spans):
+        queues.setdefault(topic, []).append(queue_id)
+    changes = list(json_changes(root))
+    here = {one.action.file for one in changes if one.make is not None}
+    topics = topics_change(root, queues)
+    if topics is not None and (topics.action.file not in here or topics.action.message):
+        changes.append(topics)
+    return changes
+
+
+def _closing(root: Path, config: Config, *, changed: bool) -> Iterator[Change]:
+    """Yield the change that writes the checkpoint and marks the store as closed."""
+    fault = checkpoint_fault(root)
+    abort = os.path.lexists(root / paths.ABORT)
+    if not fault and not abort and not changed:
+        fault = _checkpoint_beyond(root, config)
+    if not fault and not abort and not changed:
+        return
+    reasons = [fault or "", "the store was not closed" if abort else "", "the files changed"]
+    message = next(one for one in reasons if one)
+    action = Action("close", paths.CHECKPOINT, None, 0, message)
+    yield Change(action, lambda journal: seal(journal, root, config))
+
+
+def _checkpoint_beyond(root: Path, config: Config) -> str | None:
+    found = broker_start(root, config=config).findings
+    return next((one.message for one in found if one.kind == "checkpoint"), None)
+
+
+def _left(root: Path, config: Config) -> Iterator[Change]:
+    """Yield what a broker's start meets and nothing here mends."""
+    for one in broker_start(root, config=config).findings:
+        if one.kind in _LEFT and one.severity != "warn":
+            yield nothing(one.file, one.offset, one.message)

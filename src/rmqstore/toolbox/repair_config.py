@@ -1,0 +1,181 @@
+"""Repair of a store's other files: JSON and its ``.bak``, the lock, foreign entries.
+
+Source: ``common/ConfigManager.java load``, ``broker/topic/TopicConfigManager.java``.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from rmqstore.base import layout
+from rmqstore.brokerfiles import fastjson
+from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
+from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
+from rmqstore.errors import StoreCorruptError
+from rmqstore.files import paths
+from rmqstore.files.regular import kind_of, open_regular
+from rmqstore.offline.start_files import listed, relative
+from rmqstore.offline.start_json import JSON_FILES, read_json
+from rmqstore.services.stored import SYSTEM_TOPICS
+from rmqstore.toolbox.journal import Journal
+from rmqstore.toolbox.repair_plan import Action, Change, foreign_changes, move, nothing
+
+__all__ = ["checkpoint_fault", "entry_changes", "json_changes", "topics_change"]
+
+_AHEAD_MS = 86_400_000  # as opening: later times are no times
+_DEFAULT_QUEUES = 4
+
+
+def entry_changes(root: Path, ext_size: int) -> Iterator[Change]:
+    """Yield the moves of what is in the way in a store's directory, its queues and its index."""
+    for one in listed(root) or []:
+        if one.name in (paths.LOCK, paths.CHECKPOINT) and not stat.S_ISREG(one.mode):
+            if one.size < 0:
+                yield nothing(one.name, None, "a link that leads nowhere: mount its disk")
+            else:
+                yield move("move-foreign", one.name, 0, f"{kind_of(one.mode)}, not a regular file")
+    for topic in listed(root / paths.CONSUME_QUEUE) or []:
+        yield from _topic_changes(root, topic.path, topic.name, ext_size)
+    parse = paths.parse_index_file_name
+    yield from foreign_changes(root, root / paths.INDEX, 1, name=parse)
+
+
+def _topic_changes(root: Path, path: str, name: str, ext_size: int) -> Iterator[Change]:
+    file = relative(root, path)
+    if not os.path.isdir(path):  # noqa: PTH112 - a text
+        if os.path.exists(path):  # noqa: PTH110
+            yield move("move-foreign", file, os.stat(path).st_size, "no directory of a topic")  # noqa: PTH116
+        else:
+            yield nothing(file, None, "a link that leads nowhere: mount its disk")
+        return
+    for queue in listed(path) or []:
+        place = relative(root, queue.path)
+        if queue.size < 0:
+            yield nothing(place, None, "a link that leads nowhere: mount its disk")
+        elif paths.parse_queue_id(queue.name) is None or not stat.S_ISDIR(queue.mode):
+            yield move("move-foreign", place, 0, "no directory of a queue")
+        else:
+            parse = paths.parse_offset_file_name
+            yield from foreign_changes(root, queue.path, layout.UNIT_BYTES, name=parse)
+            extra = root / paths.CONSUME_QUEUE_EXT / name / queue.name
+            yield from foreign_changes(root, extra, 1, name=parse)
+            yield from _ext_changes(root, extra, ext_size)
+
+
+def _ext_changes(root: Path, directory: Path, size: int) -> Iterator[Change]:
+    """Yield the changes of an ext queue's files with a wrong length."""
+    for one in listed(directory) or []:
+        start = paths.parse_offset_file_name(one.name)
+        if start is None or not stat.S_ISREG(one.mode) or one.size == size:
+            continue
+        file = relative(root, one.path)
+        action = "extend-file" if one.size < size else "cut-file"
+        made = Action(
+            action, file, start + min(one.size, size), abs(size - one.size),
+            f"{one.size:,} bytes, not {size:,}",
+        )  # fmt: skip
+        yield Change(made, lambda journal, file=file: journal.resize(file, size))  # type: ignore[misc]
+
+
+def json_changes(root: Path) -> Iterator[Change]:
+    """Yield the changes of JSON files that a broker cannot read: each from its ``.bak``."""
+    for name, table, kinds, without in JSON_FILES:
+        path = root / paths.CONFIG / name
+        main = read_json(path, table, kinds)
+        if main.state == "good":
+            continue
+        backup = read_json(path.with_name(f"{name}.bak"), table, kinds)
+        file = f"{paths.CONFIG}/{name}"
+        reason = main.reason or "missing or empty"
+        if backup.state == "good":
+            size = path.with_name(f"{name}.bak").stat().st_size
+            action = Action("restore-json", file, None, size, f"{reason}: {name}.bak is whole")
+            yield Change(action, _from_backup(root, file))
+        elif name == paths.TOPICS_JSON or (main.state == backup.state == "nothing"):
+            continue  # made from the log; or never there
+        elif main.state in ("torn", "void"):
+            other = backup.reason or f"there is no {name}.bak"
+            yield nothing(
+                file, None,
+                f"{reason}, and {other}: put back a copy, or move both away to begin without "
+                f"{without}",
+            )  # fmt: skip
+
+
+def _from_backup(root: Path, file: str) -> Callable[[Journal], str | None]:
+    def make(journal: Journal) -> str | None:
+        with open_regular(root / f"{file}.bak") as backup:
+            return _put(journal, file, backup.read())
+
+    return make
+
+
+def _put(journal: Journal, file: str, data: bytes) -> str | None:
+    """Replace a file; return where the old one is."""
+    new = journal.saved_name(file)
+    with (journal.root / new).open("xb") as made:
+        made.write(data)
+        made.flush()
+        os.fsync(made.fileno())
+    saved = None
+    journal.make_directory(os.path.dirname(file))  # noqa: PTH120 - relative
+    if os.path.lexists(journal.root / file):
+        saved = journal.move(file)
+    journal.place(file, new)
+    return saved
+
+
+def topics_change(root: Path, queues: Mapping[str, Iterable[int]]) -> Change | None:
+    """Return the change that enters topics with messages into topics.json, if any is missing.
+
+    ``queues`` has the queue ids of each topic.
+    """
+    file = f"{paths.CONFIG}/{paths.TOPICS_JSON}"
+    reason = ""
+    try:
+        known = {entry.topic_name for entry in TopicTable.load(root)}
+    except StoreCorruptError as error:
+        known, reason = set(), error.reason
+    missing = [
+        name
+        for name in sorted(queues)
+        if name not in known
+        and name not in SYSTEM_TOPICS
+        and not name.startswith(LIGHT_PREFIX)
+        and paths.is_topic_name(name)
+    ]
+    if not missing and not reason:
+        return None
+    shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+    message = f"no entry of {shown}" if missing else reason
+
+    def make(journal: Journal) -> str | None:
+        table = TopicTable(root) if reason else TopicTable.load(root)
+        for name in missing:
+            count = max([_DEFAULT_QUEUES - 1, *queues[name]]) + 1
+            table.put(TopicConfig(name, read_queue_nums=count, write_queue_nums=count))
+        return _put(journal, file, fastjson.dumps(table.to_json()).encode("utf-8"))
+
+    return Change(Action("rebuild-json", file, None, 0, message), make)
+
+
+def checkpoint_fault(root: Path) -> str | None:
+    """Return the fault of a checkpoint's length or times; None for a missing one."""
+    try:
+        with open_regular(root / paths.CHECKPOINT) as file:
+            data = file.read(layout.CHECKPOINT_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error.strerror or "unreadable"
+    if len(data) != layout.CHECKPOINT_BYTES:
+        return f"{len(data):,} bytes, not {layout.CHECKPOINT_BYTES:,}"
+    times = layout.CHECKPOINT_TIMES.unpack_from(data)
+    limit = time.time() * 1000 + _AHEAD_MS
+    if any(not 0 <= one <= limit for one in times):
+        return "it has impossible times"
+    return None

@@ -1,0 +1,423 @@
+"""Repair of a commit log: lengths, missing files, damaged parts, the torn end.
+
+Damaged parts become records that a 4.9.3 broker passes over. Where a queue names a record in them,
+a dummy of the same size, topic, queue and queue offset takes its place, so that the queue stays
+as it is: a broker that reads a unit without a record passes over messages behind it.
+
+Source: ``store/CommitLog.java checkMessageAndReturnSize``, ``recoverNormally``,
+``store/DefaultMessageStore.java getMessage``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqstore import _core
+from rmqstore.base import layout
+from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
+from rmqstore.errors import MessagesRemovedError
+from rmqstore.files import paths
+from rmqstore.files.regular import open_regular
+from rmqstore.offline.ranges import LogPlan
+from rmqstore.offline.start_files import listed, relative
+from rmqstore.services.stored import SYSTEM_TOPICS
+from rmqstore.toolbox.journal import Journal
+from rmqstore.toolbox.repair_plan import Action, Change, foreign_changes, move
+
+__all__ = [
+    "FileWalk",
+    "LogState",
+    "log_changes",
+    "log_file_changes",
+    "misnamed_changes",
+    "walk_file",
+]
+
+_FILLER_MOST = 4 << 20  # as the core's: readers allocate it
+_COUNT_MOST = 1000  # missing files between two that are made anew
+_LOST = b"RMQSTORE_LOST\x01true\x02"  # property of dummies
+
+
+class FileWalk(NamedTuple):
+    """Result of a walk through a file of the log."""
+
+    start: int
+    records: int
+    damages: list[tuple[int, int, str]]  # begin and end, and the reason; the last may be the end
+    last_unit: int  # physical offset of the last record with a unit, -1 if there is none
+
+
+class Lost(NamedTuple):
+    """A record that a queue names in a damaged part."""
+
+    offset: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True)
+class LogState:
+    """The log as its files show it."""
+
+    root: Path
+    directory: Path
+    file_size: int
+    closed: bool  # no ``abort``
+    stop: int  # end of the last file
+    walks: Sequence[FileWalk]
+
+    @property
+    def end(self) -> int:
+        """End of the last record, or the log's first byte."""
+        with_records = [one for one in self.walks if one.records]
+        if not with_records:
+            return self.walks[0].start if self.walks else 0
+        last = with_records[-1]
+        stop = last.start + self.file_size
+        tail = [start for start, end, _ in last.damages if end == stop]
+        return tail[-1] if tail else stop
+
+    @property
+    def damaged(self) -> list[tuple[int, int, str]]:
+        """Damaged parts with a record behind them, split by file, as (start, stop, reason)."""
+        end = self.end
+        return [
+            (start, stop, reason)
+            for walk in self.walks
+            for start, stop, reason in walk.damages
+            if start < end
+        ]
+
+
+def walk_file(plan: LogPlan, number: int) -> FileWalk:
+    """Walk through a file of the log; ``plan`` has a range for each."""
+    start, _ = plan.bounds(number)
+    stop = start + plan.file_size
+    walk = plan.walk(number)
+    last_unit = -1
+    with contextlib.suppress(MessagesRemovedError):  # the next file is missing
+        for found in walk.slices():
+            for run in found.runs:
+                offset, _, _ = layout.UNIT.unpack(run.units[-layout.UNIT_BYTES :])
+                last_unit = max(last_unit, offset)
+    damages = [
+        (one.physical_offset, one.resumed if one.resumed >= 0 else stop, one.reason)
+        for one in walk.damages
+        if one.physical_offset < stop
+    ]
+    return FileWalk(start, walk.totals.records, damages, last_unit)
+
+
+# ---- files
+
+
+def misnamed_changes(root: Path, directory: Path) -> Iterator[Change]:
+    """Yield the moves of files whose names are no multiples of the length that most files have."""
+    files = [
+        (start, one)
+        for one in listed(directory) or []
+        if (start := paths.parse_offset_file_name(one.name)) is not None
+        and stat.S_ISREG(one.mode)
+        and one.size > 0
+    ]
+    if not files:
+        return
+    [(size, count)] = Counter(one.size for _, one in files).most_common(1)
+    if count < 2 or size < layout.LOG_FILE_LEAST:
+        return
+    for start, one in files:
+        if start % size:
+            message = f"the name is that of no file of {size:,} bytes"
+            yield move("move-foreign", relative(root, one.path), one.size, message)
+
+
+def log_file_changes(root: Path, directory: Path, size: int) -> Iterator[Change]:
+    """Yield the changes that make every file of the log one that a broker loads."""
+    yield from foreign_changes(root, directory, size, name=paths.parse_offset_file_name)
+    names = []
+    for one in listed(directory) or []:
+        start = paths.parse_offset_file_name(one.name)
+        if start is None or start % size or not stat.S_ISREG(one.mode):
+            continue
+        names.append(start)
+        if one.size != size:
+            yield _resized(relative(root, one.path), start, one.size, size)
+    for before, after in itertools.pairwise(sorted(names)):
+        yield from _missing(root, directory, size, range(before + size, after, size))
+
+
+def _resized(file: str, start: int, now: int, size: int) -> Change:
+    action = "extend-file" if now < size else "cut-file"
+    message = f"{now:,} bytes, not {size:,}"
+    made = Action(action, file, start + min(now, size), abs(size - now), message)
+    return Change(made, lambda journal: journal.resize(file, size))
+
+
+def _missing(root: Path, directory: Path, size: int, starts: range) -> Iterator[Change]:
+    if len(starts) > _COUNT_MOST:
+        file = relative(root, directory / paths.offset_file_name(starts[0]))
+        message = f"{len(starts):,} files are missing: put them back"
+        yield Change(Action("none", file, starts[0], 0, message))
+        return
+    for start in starts:
+        yield _made_file(root, directory, size, (start, start + size), "missing")
+
+
+def _made_file(
+    root: Path, directory: Path, size: int, records: tuple[int, int], message: str
+) -> Change:
+    """Return the making of a file of the log that is lost, with records in a part of it."""
+    start, stop = records[0] - records[0] % size, records[1]
+    file = relative(root, directory / paths.offset_file_name(start))
+    action = Action("make-log-file", file, start, size, message)
+
+    def make(journal: Journal) -> None:
+        lost = lost_records(root, [(start, stop)])
+        new = journal.saved_name(file)
+        with (root / new).open("xb") as made:
+            for at, data in _pieces(start, stop, start + size, lost, _time_near(directory, start)):
+                made.seek(at - start)
+                made.write(data)
+            made.truncate(size)
+            made.flush()
+            os.fsync(made.fileno())
+        journal.place(file, new)
+
+    return Change(action, make)
+
+
+# ---- damaged parts
+
+
+def log_changes(state: LogState) -> Iterator[Change]:
+    """Yield the changes of the log's bytes: damaged parts filled, the end zeroed."""
+    for start, stop, reason in state.damaged:
+        yield _filled(state, start, stop, reason)
+    end = state.end
+    file_stop = state.stop
+    lost = _lost_end(state, end, file_stop) if state.closed else end
+    if lost > end:
+        yield from _lost_tail(state, end, lost, file_stop)
+    at = max(lost, end)
+    while at < file_stop:
+        stop = at - at % state.file_size + state.file_size
+        if used := _used(state, at, stop):
+            yield _zeroed(state, at, stop, used)
+        at = stop
+
+
+def _file(state: LogState, at: int) -> str:
+    name = paths.offset_file_name(at - at % state.file_size)
+    return relative(state.root, state.directory / name)
+
+
+def _used(state: LogState, start: int, stop: int) -> int:
+    """Return how many bytes of a part of a file are before its trailing zeros."""
+    used = 0
+    path = state.root / _file(state, start)
+    with contextlib.suppress(FileNotFoundError), open_regular(path) as f:
+        at = start % state.file_size
+        size = stop - start
+        done = 0
+        while done < size:
+            try:
+                done = max(done, os.lseek(f.fileno(), at + done, os.SEEK_DATA) - at)
+            except OSError:
+                break
+            data = os.pread(f.fileno(), min(1 << 20, size - done), at + done)
+            if not data:
+                break
+            if kept := len(data.rstrip(b"\0")):
+                used = done + kept
+            done += len(data)
+    return min(used, stop - start)
+
+
+def _zeroed(state: LogState, start: int, stop: int, used: int) -> Change:
+    file = _file(state, start)
+    action = Action("zero-tail", file, start, used, "no whole record follows: a torn end")
+    low, high = start % state.file_size, stop - start + start % state.file_size
+    return Change(action, lambda journal: journal.overwrite(file, low, high))
+
+
+def _filled(state: LogState, start: int, stop: int, reason: str) -> Change:
+    """Return the replacement of a damaged part of a file."""
+    file = _file(state, start)
+    file_start = start - start % state.file_size
+    action = Action("fill", file, start, stop - start, f"damaged ({reason})")
+    try:
+        list(_pieces(start, stop, file_start + state.file_size, [], 0, dry=True))
+    except ValueError:
+        message = f"{stop - start} bytes are damaged ({reason}), too few for a filler"
+        return Change(Action("none", file, start, 0, message))
+
+    def make(journal: Journal) -> str:
+        lost = lost_records(state.root, [(start, stop)])
+        behind = stop - stop % state.file_size
+        time = _time_of(state.directory, behind, stop - behind)
+        time = time or _time_near(state.directory, file_start)
+        pieces = _pieces(start, stop, file_start + state.file_size, lost, time)
+        shifted = ((at - file_start, data) for at, data in pieces)
+        return journal.overwrite(file, start - file_start, stop - file_start, shifted)
+
+    return Change(action, make)
+
+
+def _lost_end(state: LogState, end: int, file_stop: int) -> int:
+    """Return the end of the records that queues of a closed store name beyond the log's end."""
+    lost_end = end
+    for one in lost_records(state.root, [(end, file_stop + _COUNT_MOST * state.file_size)]):
+        if one.offset >= max(file_stop, lost_end) + state.file_size:
+            break  # no file between would have a record: rather a damaged unit
+        lost_end = max(lost_end, one.offset + one.size)
+    return lost_end
+
+
+def _lost_tail(state: LogState, end: int, lost: int, file_stop: int) -> Iterator[Change]:
+    """Yield the making of the lost end of a closed store's log."""
+    message = "queues name records beyond the log's end: their queue offsets are kept"
+    at = end
+    while at < lost:
+        stop = min(lost, at - at % state.file_size + state.file_size)
+        if at >= file_stop:
+            yield _made_file(state.root, state.directory, state.file_size, (at, stop), message)
+        else:
+            yield _filled(state, at, stop, message)
+        at = stop
+
+
+def _pieces(
+    start: int, stop: int, file_stop: int, lost: Iterable[Lost], time: int, *, dry: bool = False
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the records that fill a part of a file; trailing zeros are left out.
+
+    ``ValueError`` if none fits.
+    """
+    chosen: list[tuple[int, int, Lost | None]] = []  # begin and end
+    for one in sorted(lost):
+        at = chosen[-1][1] if chosen else start
+        if one.offset < at or one.offset + one.size > stop or _dummy(one, time) is None:
+            continue
+        if not _fits(at, one.offset, file_stop):
+            continue
+        chosen.append((one.offset, one.offset + one.size, one))
+    while chosen and not _fits(chosen[-1][1], stop, file_stop):
+        chosen.pop()
+    if not chosen and not _fits(start, stop, file_stop):
+        raise ValueError(f"no filler fits into {stop - start} bytes")
+    if dry:
+        return
+    at = start
+    for first, end, record in [*chosen, (stop, stop, None)]:
+        yield from _fillers(at, first, file_stop)
+        if record is not None and (data := _dummy(record, time)) is not None:
+            yield first, data.rstrip(b"\0")
+        at = end
+
+
+def _fits(start: int, stop: int, file_stop: int) -> bool:
+    """Whether a part is empty or has room for a filler, or for the blank that ends a file."""
+    least = layout.RECORD_BLANK_BYTES if stop == file_stop else layout.RECORD_FIXED_BYTES
+    return start == stop or stop - start >= least
+
+
+def _fillers(start: int, stop: int, file_stop: int) -> Iterator[tuple[int, bytes]]:
+    if start < stop == file_stop:
+        yield start, layout.RECORD_START.pack(stop - start, layout.MAGIC_BLANK)
+        return
+    while start < stop:
+        size = min(stop - start, _FILLER_MOST)
+        if 0 < stop - start - size < layout.RECORD_FIXED_BYTES:
+            size = stop - start
+        yield start, _core.filler_record(start, size).rstrip(b"\0")
+        start += size
+
+
+def _dummy(one: Lost, time: int) -> bytes | None:
+    """Return the record in the place of a lost one; None if it does not fit."""
+    for properties in (_LOST, b""):
+        least = layout.RECORD_FIXED_BYTES + len(one.topic.encode()) + len(properties)
+        if one.size < least:
+            continue
+        return _core.encode_record(
+            one.topic,
+            bytes(one.size - least),
+            queue_id=one.queue_id,
+            queue_offset=one.queue_offset,
+            physical_offset=one.offset,
+            born_timestamp=time,
+            store_timestamp=time,
+            properties=properties,
+        )
+    return None
+
+
+# ---- the queues' names of lost records
+
+
+def lost_records(root: Path, parts: Sequence[tuple[int, int]]) -> list[Lost]:
+    """Return the records that queue files name within parts of the log, each once.
+
+    Not those of the broker's own topics, which services read, nor of light queues.
+    """
+    import numpy as np
+
+    found: dict[int, Lost] = {}
+    for topic in listed(root / paths.CONSUME_QUEUE) or []:
+        if topic.name in SYSTEM_TOPICS or topic.name.startswith(LIGHT_PREFIX):
+            continue
+        for queue in listed(topic.path) or []:
+            queue_id = paths.parse_queue_id(queue.name)
+            for one in listed(queue.path) or [] if queue_id is not None else []:
+                start = paths.parse_offset_file_name(one.name)
+                if start is None or not stat.S_ISREG(one.mode):
+                    continue
+                with open_regular(one.path) as file:
+                    count = one.size // layout.UNIT_BYTES
+                    units = np.fromfile(file, dtype=layout.UNIT_FIELDS, count=count)
+                offsets, sizes = units["physical_offset"], units["size"]
+                for low, high in parts:
+                    inside = (offsets >= low) & (sizes > layout.RECORD_FIXED_BYTES)
+                    inside &= (sizes < layout.UNIT_BLANK_SIZE) & (offsets + sizes <= high)
+                    inside[1:] &= offsets[1:] > offsets[:-1]  # else a damaged unit
+                    for at in inside.nonzero()[0].tolist():
+                        offset = int(offsets[at])
+                        number = start // layout.UNIT_BYTES + at
+                        lost = Lost(offset, int(sizes[at]), topic.name, queue_id or 0, number)
+                        found.setdefault(offset, lost)
+    return sorted(found.values())
+
+
+def _time_of(directory: Path, start: int, place: int) -> int:
+    """Return the store time of the record at a place in a file, 0 if there is none."""
+    with contextlib.suppress(OSError):
+        with open_regular(directory / paths.offset_file_name(start)) as file:
+            head = os.pread(file.fileno(), 128, place).ljust(128, b"\0")
+        if layout.RECORD_START.unpack_from(head)[1] != layout.MAGIC_MESSAGE:
+            return 0
+        (flag,) = layout.INT32.unpack_from(head, layout.RECORD_SYS_FLAG)
+        extra = layout.HOST_V6_EXTRA if flag & layout.SYS_BORN_HOST_V6 else 0
+        (time,) = layout.INT64.unpack_from(head, layout.RECORD_STORE_TIMESTAMP + extra)
+        return max(0, int(time))
+    return 0
+
+
+def _time_near(directory: Path, start: int) -> int:
+    """Return the store time at the begin of the nearest file that has one, 0 if unknown."""
+    starts = [
+        number
+        for one in listed(directory) or []
+        if (number := paths.parse_offset_file_name(one.name)) is not None
+    ]
+    nearest = sorted(starts, key=lambda one: abs(one - start))
+    return next((time for one in nearest if (time := _time_of(directory, one, 0))), 0)
