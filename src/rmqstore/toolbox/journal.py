@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -84,8 +84,12 @@ class Journal:
                 continue
             break
         journal = cls(root, directory)
-        journal._note({"op": "begin"})
-        sync_path(root)
+        try:
+            journal._note({"op": "begin"})
+            sync_path(root)
+        except BaseException:
+            shutil.rmtree(directory)
+            raise
         return journal
 
     def entries(self) -> list[Entry]:
@@ -229,26 +233,25 @@ class Journal:
         return None
 
     def undo(self) -> list[Entry]:
-        """Undo all changes, newest first, and remove the journal; may be done again."""
-        entries = self.entries()
-        undone = {one["number"] for one in entries if one["op"] == "undo"}
-        changes = [
-            (number, one)
-            for number, one in enumerate(entries)
-            if one["op"] in ("overwrite", "resize", "move", "place", "make")
-        ]
-        for _, one in changes:
+        """Undo all changes, newest first, and remove the journal.
+
+        Needs no space but for copies from another file system. One that was ended in the middle is
+        done again from the beginning.
+        """
+        kinds = ("overwrite", "resize", "move", "place", "make")
+        changes = [one for one in self.entries() if one["op"] in kinds]
+        for one in changes:
             self._inside(*(one[key] for key in ("file", "saved", "new") if one.get(key)))
-        for number, one in reversed(changes):
-            if number in undone:
-                continue
-            self._undo(one)
+        for at in reversed(range(len(changes))):
+            self._undo(changes[at], changes[:at])
             reached("undo-step")
-            self._note({"op": "undo", "number": number})
+        with contextlib.suppress(FileNotFoundError):  # first: without it nothing is undone again
+            (self.directory / _MANIFEST).unlink()
+            sync_path(self.directory)
         reached("undo-done")
         shutil.rmtree(self.directory)
         sync_path(self.root)
-        return [one for _, one in changes]
+        return changes
 
     def _inside(self, *names: str) -> None:
         for name in names:
@@ -258,11 +261,14 @@ class Journal:
                     str(self.directory / _MANIFEST), 0, f"{name!r} is no path within the store"
                 )
 
-    def _undo(self, one: Entry) -> None:
+    def _undo(self, one: Entry, before: Sequence[Entry]) -> None:
         path = self.root / one["file"]
-        if one["op"] == "place":  # the name was free before
-            _remove(path)
-            sync_path(path.parent)
+        if one["op"] == "place":  # the name was free, unless its old file is back already
+            moved = [was for was in before if was["op"] == "move" and was["file"] == one["file"]]
+            if not moved or os.path.lexists(self.root / moved[-1]["saved"]):
+                _remove(path)
+                if path.parent.is_dir():
+                    sync_path(path.parent)
             return
         if one["op"] == "move":
             saved = self.root / one["saved"]
@@ -272,7 +278,7 @@ class Journal:
                 _rename(saved, path)
             return
         if one["op"] == "make":
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # it is gone already
                 path.rmdir()
                 sync_path(path.parent)
             return

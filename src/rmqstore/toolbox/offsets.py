@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -167,9 +168,11 @@ def offsets_set(
             raise wrong_value("to", where, offset)
         return offset
 
-    with opening.open(path, config=config) as store:
-        wanted = _chosen(store, group, topic, queue_id, chosen)
-    return _written(path, group, wanted, apply, config)
+    def choose() -> dict[tuple[str, int], int]:
+        with opening.open(path, config=config) as store:
+            return _chosen(store, group, topic, queue_id, chosen)
+
+    return _written(path, group, choose, apply, config)
 
 
 def offsets_by_time(
@@ -202,9 +205,12 @@ def offsets_by_time(
 StoreCorruptError, StoreNotFoundError, IncompatibleStoreError, OSError
         As :func:`offsets_set`.
     """
-    with opening.open(path, config=config) as store:
-        wanted = _chosen(store, group, topic, queue_id, lambda queue: queue.offset_at(time))
-    return _written(path, group, wanted, apply, config)
+
+    def choose() -> dict[tuple[str, int], int]:
+        with opening.open(path, config=config) as store:
+            return _chosen(store, group, topic, queue_id, lambda queue: queue.offset_at(time))
+
+    return _written(path, group, choose, apply, config)
 
 
 def offsets_clone(
@@ -241,13 +247,13 @@ def offsets_clone(
 IncompatibleStoreError, OSError
         As :func:`offsets_set`.
     """
-    source = [
-        one
-        for one in offsets_get(path, from_group, topic=topic, queue_id=queue_id, config=config)
-        if one.topic != f"%RETRY%{from_group}"
-    ]
-    wanted = {(one.topic, one.queue_id): one.now for one in source}
-    return _written(path, group, wanted, apply, config)
+
+    def choose() -> dict[tuple[str, int], int]:
+        found = offsets_get(path, from_group, topic=topic, queue_id=queue_id, config=config)
+        source = [one for one in found if one.topic != f"%RETRY%{from_group}"]
+        return {(one.topic, one.queue_id): one.now for one in source}
+
+    return _written(path, group, choose, apply, config)
 
 
 def _chosen(
@@ -279,20 +285,21 @@ def _chosen(
 def _written(
     path: str | os.PathLike[str],
     group: str,
-    wanted: Mapping[tuple[str, int], int],
+    choose: Callable[[], Mapping[tuple[str, int], int]],
     apply: bool,
     config: Config,
 ) -> list[GroupOffset]:
-    """Return the changes of a group's offsets; with ``apply`` write them under the lock."""
-    for topic, _ in wanted:
-        check_names(topic, group)
+    """Return the changes of a group's offsets; with ``apply`` choose and write under the lock."""
     with opening.open(path, config=config) as store:
         root = store.path
         light = None if config is None else store.config.enable_lmq
     name = offset_file_name(root, light)
-    if not apply:
-        return _differing(OffsetTable.load(root, name), group, wanted)
-    with locked(root, 0.0):
+    with locked(root, 0.0) if apply else contextlib.nullcontext():
+        wanted = choose()
+        for topic, _ in wanted:
+            check_names(topic, group)
+        if not apply:
+            return _differing(OffsetTable.load(root, name), group, wanted)
         table = OffsetTable.load(root, name)
         found = _differing(table, group, wanted)
         for one in found:

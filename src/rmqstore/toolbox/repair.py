@@ -236,7 +236,7 @@ def _planned(root: Path, config: Config) -> list[Action]:
         derived = check_derived(plan, processes(None))
         changes += _derived_changes(root, plan, derived, {one.action.file for one in changes})
         changes += _others(root, derived)
-    changes += _closing(root, config, changed=bool(changes))
+    changes += _closing(root, config, changed=any(one.make for one in changes))
     changes += _left(root, config)
     return [one.action for one in changes]
 

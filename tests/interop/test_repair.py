@@ -1,0 +1,62 @@
+"""``toolbox.repair`` beside the real 4.9.3: a damaged store, repaired, is started on and read."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+
+import pytest
+
+from interop.broker import Broker
+from rmqstore.toolbox import repair
+from support import repairs
+
+pytestmark = pytest.mark.long
+
+SIZES = {
+    "mappedFileSizeCommitLog": repairs.LOG,
+    "mappedFileSizeConsumeQueue": repairs.UNITS,
+    "maxHashSlotNum": 500,
+    "maxIndexNum": 2000,
+}
+IN_SUITE = ("middle-missing", "queue-gone", "bak-in-log")
+
+
+@pytest.fixture(scope="module")
+def broker(java: None) -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in IN_SUITE else pytest.param(name, marks=pytest.mark.campaign)
+        for name in repairs.DAMAGE
+    ],
+)
+def test_the_real_one_starts_and_shows_what_is_on_the_disk(broker, tmp_path, compared, name):
+    root = tmp_path / "store"
+    repairs.make(root)
+    repairs.DAMAGE[name](root)
+    whole = repairs.readable(root)
+    assert repair(root, apply=True).left == 0
+    started = broker.call("start", dir=str(root.resolve()), config=SIZES, broker={}, timeout=120)[1]
+    assert started["load"], broker.log()[-2000:]
+    try:
+        shown = {
+            (topic, one.queue_id, one.queue_offset): one.body_sha1
+            for topic in ("orders", "bills")
+            for one in broker.pull(topic)
+        }
+    finally:
+        broker.shutdown()
+    wanted = {
+        place: base64.b64encode(hashlib.sha1(body).digest()).decode()
+        for *place, body in whole.values()
+        for place in [tuple(place)]
+    }
+    lost = {place for place, body in wanted.items() if shown.get(place) != body}
+    assert not lost, (len(lost), sorted(lost)[:3])
+    compared("test_repair messages", len(wanted))

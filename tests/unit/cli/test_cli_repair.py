@@ -1,0 +1,87 @@
+"""``repair`` and ``rebuild`` as people type them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from support import repairs
+from support.command_line import Run, one_line, rows
+
+ACTION = ["action", "file", "offset", "bytes", "saved_to", "done", "message"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    repairs.make(tmp_path / "s", count=200)
+    return tmp_path / "s"
+
+
+def test_repair(run: Run, root: Path) -> None:
+    done = run("repair", root)
+    assert (done.stdout, done.exit_code) == ("", 0)
+    assert "nothing to repair" in done.stderr
+    repairs.DAMAGE["ds-store-in-log"](root)
+    before = repairs.tree(root)
+    planned = run("repair", root)
+    assert planned.exit_code == 1
+    assert "--apply repairs it" in planned.stderr
+    moved, closed = [json.loads(line) for line in planned.stdout.splitlines()]
+    assert list(moved) == ACTION
+    assert (moved["action"], moved["file"], moved["offset"]) == (
+        "move-foreign", "commitlog/.DS_Store", None)  # fmt: skip
+    assert (moved["saved_to"], moved["done"]) == (None, False)
+    assert closed["action"] == "close"
+    applied = run("repair", root, "--apply")
+    assert applied.exit_code == 0
+    moved, closed = rows(applied)
+    assert moved["done"]
+    assert (root / str(moved["saved_to"])).read_bytes() == b"x"
+    [journal] = [one.name for one in root.iterdir() if one.name.startswith("rmqstore-repair-")]
+    assert f"--undo {journal} puts them back" in applied.stderr
+    assert run("repair", root).exit_code == 0
+    assert run("repair", root, "--undo", journal).exit_code == 0
+    assert repairs.tree(root) == before
+    assert "--undo must be a journal of" in one_line(run("repair", root, "--undo", journal), 2)
+    assert "takes no --apply" in one_line(run("repair", root, "--undo", "x", "--apply"), 2)
+    table = run("repair", root, "-o", "table")
+    assert table.stdout.splitlines()[0].split()[:2] == ["action", "file"]
+
+
+def test_what_is_left_is_exit_code_1(run: Run, root: Path) -> None:
+    (root / "config/consumerOffset.json").write_bytes(b'{"off')
+    for words in ((), ("--apply",)):
+        done = run("repair", root, *words)
+        assert done.exit_code == 1
+        assert '"action":"none"' in done.stdout
+        assert "put back a copy" in done.stdout
+
+
+def test_rebuild(run: Run, root: Path) -> None:
+    done = run("rebuild", root)
+    assert done.exit_code == 0
+    assert "as the log has them" in done.stderr
+    found = rows(done)
+    assert {one["rebuilt"] for one in found} == {"queue", "index"}
+    assert all(one["same"] for one in found)
+    assert list(found[0]) == ["rebuilt", "file", "units", "same"]
+    assert list(found[-1]) == ["rebuilt", "file", "entries", "same"]
+    repairs.DAMAGE["queue-units-zeroed"](root)
+    assert run("rebuild", root).exit_code == 1
+    assert run("rebuild", root, "--index").exit_code == 0
+    done = run("rebuild", root, "--queues", "--jobs", "1", "--apply")
+    assert done.exit_code == 0
+    assert [one["file"] for one in rows(done) if not one["same"]] == [repairs.queue_file(0)]
+    assert run("rebuild", root).exit_code == 0
+
+
+def test_a_store_in_use_and_none(run: Run, root: Path) -> None:
+    with rmqstore.open(root, "r+"):
+        for verb in ("repair", "rebuild"):
+            assert "open for writing" in one_line(run(verb, root, "--apply"), 3)
+        assert "open for writing" in one_line(run("repair", root, "--undo", "x"), 3)
+    for verb in ("repair", "rebuild"):
+        one_line(run(verb, root.parent / "none"), 4)

@@ -1,0 +1,120 @@
+"""``toolbox.rebuild`` against the files that a real broker and the store itself built."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import rmqstore
+from rmqstore.toolbox import rebuild, undo
+from support import repairs
+from support.archives import unpack
+
+STORES = Path(__file__).parents[2] / "data/stores"
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    target = tmp_path_factory.mktemp("real")
+    unpack(STORES / "broker-clean.tar.xz", target)
+    return next(target.rglob("commitlog")).parent
+
+
+def test_the_files_of_a_real_broker_are_the_same(real):
+    before = repairs.tree(real)
+    found = rebuild(real)
+    assert len(found) == sum(1 for one in real.glob("consumequeue/*/*/*")) + len(
+        list(real.glob("index/*"))
+    )
+    assert all(one.same for one in found)
+    assert repairs.tree(real) == before
+
+
+def test_rebuilt_files_have_the_bytes_of_the_real_broker(real, tmp_path):
+    root = tmp_path / "store"
+    shutil.copytree(real, root)
+    for one in [*root.glob("consumequeue/*/*/*"), *root.glob("index/*")]:
+        size = one.stat().st_size
+        os.truncate(one, 0)
+        os.truncate(one, size)
+    damaged = repairs.tree(root)
+    found = rebuild(root, apply=True)
+    assert not any(one.same for one in found)
+    for one in real.glob("consumequeue/*/*/*"):
+        assert (root / one.relative_to(real)).read_bytes() == one.read_bytes()
+    wanted = [one.read_bytes() for one in sorted(real.glob("index/*"))]
+    assert [one.read_bytes() for one in sorted(root.glob("index/*"))] == wanted
+    assert all(one.same for one in rebuild(root))
+    with rmqstore.open(root, "r+") as store:
+        assert store.recovery.clean
+        assert store.recovery.units_written == 0
+    shutil.rmtree(root)
+    shutil.copytree(real, root)
+    assert damaged  # undone in test_repair
+
+
+def test_one_part_alone(tmp_path):
+    root = tmp_path / "store"
+    repairs.make(root)
+    repairs.DAMAGE["index-entries"](root)
+    repairs.DAMAGE["queue-units-zeroed"](root)
+    damaged = repairs.tree(root)
+    [differing] = [one for one in rebuild(root, index=False) if not one.same]
+    assert (differing.rebuilt, differing.file, differing.count) == (
+        "queue", repairs.queue_file(0), 100)  # fmt: skip
+    assert {one.rebuilt for one in rebuild(root, queues=False)} == {"index"}
+    assert repairs.tree(root) == damaged
+    rebuild(root, index=False, apply=True)
+    assert {one.rebuilt for one in rebuild(root) if not one.same} == {"index"}
+    [name] = [one.name for one in root.iterdir() if one.name.startswith("rmqstore-repair-")]
+    undo(root, name)
+    assert repairs.tree(root) == damaged
+
+
+def test_what_retention_removed_stays_as_it_is(tmp_path):
+    root = tmp_path / "store"
+    repairs.make(root)
+    (root / repairs.log(0)).unlink()
+    with rmqstore.open(root, "r+"):
+        pass
+    with rmqstore.open(root) as store:
+        bounds = {(t.name, q.queue_id): (q.min_offset, q.max_offset)
+                  for t in store.topics.values() for q in t.values()}  # fmt: skip
+    assert all(low > 0 for low, high in bounds.values() if high)
+    found = rebuild(root)
+    assert all(one.same for one in found if one.rebuilt == "queue")
+    repairs.patch(repairs.queue_file(0), repairs.UNITS - 40, bytes(40))(root)
+    assert [one.file for one in rebuild(root, index=False, apply=True) if not one.same] == [
+        repairs.queue_file(0)]  # fmt: skip
+    with rmqstore.open(root) as store:
+        assert bounds == {(t.name, q.queue_id): (q.min_offset, q.max_offset)
+                          for t in store.topics.values() for q in t.values()}  # fmt: skip
+
+
+def test_queues_of_deleted_topics_are_not_brought_back(tmp_path):
+    root = tmp_path / "store"
+    repairs.make(root)
+    with rmqstore.open(root, "r+") as store:
+        store.delete_topic("bills")
+    repairs.DAMAGE["queue-units-zeroed"](root)
+    rebuild(root, apply=True)
+    assert not list(root.glob("consumequeue/bills/*/*"))
+    assert all(one.same for one in rebuild(root))
+
+
+def test_damage_of_the_log_and_wrong_arguments(tmp_path):
+    root = tmp_path / "store"
+    repairs.make(root)
+    repairs.flip(root, 10)
+    repairs.DAMAGE["index-gone"](root)
+    before = repairs.tree(root)
+    with pytest.raises(rmqstore.StoreCorruptError, match="BODYCRC"):
+        rebuild(root, apply=True)
+    assert repairs.tree(root) == before
+    with pytest.raises(ValueError, match="jobs must be 1 to 256"):
+        rebuild(root, jobs=0)
+    with pytest.raises(TypeError, match="jobs must be int"):
+        rebuild(root, jobs="2")
+    with pytest.raises(rmqstore.StoreNotFoundError):
+        rebuild(tmp_path)
