@@ -114,6 +114,8 @@ SUBJECTS = {
         "Toolbox",
         "Checks, forecasts, sizes, searches, ways of messages, offsets: the functions behind the"
         " verbs of [cli.md](../cli.md).",
+        "Sizes, searches, ways of messages, offsets, repairs: the functions behind the verbs of"
+        " [cli.md](../cli.md).",
         {"rmqstore.toolbox": "*"},
     ),
     "offline": Subject(

@@ -205,15 +205,17 @@ def plan_log(
 
 def _used_end(path: str, first: int, stop: int, file_size: int) -> int:
     """Return the start of the log's last hole, without reading."""
-    start = stop - file_size
-    while start >= first:
+    names = (
+        paths.parse_offset_file_name(one.name) for one in Path(path, paths.COMMIT_LOG).iterdir()
+    )
+    there = (start for start in names if start is not None and first <= start < stop)
+    for start in sorted(there, reverse=True):  # a gap may have room for 2**40 files
         try:
             with open_regular(Path(path, paths.COMMIT_LOG, paths.offset_file_name(start))) as file:
                 if used := _used_bytes(file.fileno(), file_size):
                     return start + used
         except FileNotFoundError:
-            pass  # reported by the tasks of the ranges around it
-        start -= file_size
+            pass  # removed meanwhile: reported by the tasks of the ranges around it
     return first
 
 

@@ -1,4 +1,5 @@
 """Tools for whole stores: diagnosis, sizes, searches, offsets, copies and exports.
+"""Tools for whole stores: sizes, searches, ways of messages, offsets, repairs.
 
 Functions that return data and print nothing; the command line is a thin front with the same names.
 They work on a copy and on a dead disk; readers work beside a live owner, too.

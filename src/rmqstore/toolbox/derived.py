@@ -7,14 +7,13 @@ Source: ``store/DefaultMessageStore.java ReputMessageService``, ``store/ConsumeQ
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,9 +32,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Derived", "QueueState", "build_into", "check_derived", "in_processes"]
+__all__ = [
+    "Derived",
+    "QueueState",
+    "build_into",
+    "check_derived",
+    "file_numbers",
+    "in_threads",
+    "keep_old_units",
+    "without_unclean",
+]
 
-_INLINE_BYTES = 64 << 20  # a log that is read faster than processes are started
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -81,17 +88,29 @@ class _Checked:
     keys: int
 
 
-def in_processes(
-    plan: LogPlan, jobs: int, task: Callable[[_T], _R], work: Sequence[_T]
-) -> list[_R]:
-    """Return the results of a task, in processes if the log is large."""
-    if jobs == 1 or len(work) < 2 or plan.end - plan.first < _INLINE_BYTES:
+def in_threads(jobs: int, task: Callable[[_T], _R], work: Sequence[_T]) -> list[_R]:
+    """Return the results of a task, by threads: the core works without Python's lock."""
+    if jobs == 1 or len(work) < 2:
         return [task(one) for one in work]
+    pool = ThreadPoolExecutor(min(jobs, len(work)))
     try:
-        with ProcessPoolExecutor(min(jobs, len(work)), get_context("spawn")) as pool:
-            return list(pool.map(task, work))
-    except BrokenProcessPool:
-        raise OSError(f"{plan.path}: a process was killed; fewer jobs need less memory") from None
+        return list(pool.map(task, work))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def file_numbers(plan: LogPlan) -> list[int]:
+    """Return the numbers of the ranges whose files exist; ``plan`` has a range for each file."""
+    starts = [
+        paths.parse_offset_file_name(one.name)
+        for one in listed(Path(plan.path, paths.COMMIT_LOG)) or []
+    ]
+    numbers = {
+        (start - plan.first) // plan.file_size
+        for start in starts
+        if start is not None and plan.first <= start < plan.end
+    }
+    return sorted(numbers)
 
 
 # ---- checks
@@ -103,7 +122,7 @@ def check_derived(plan: LogPlan, jobs: int, *, index: bool = True) -> Derived:
     Nothing is written. Parts of the log without a record are passed over.
     """
     files = _index_files(plan) if index else []
-    found = in_processes(plan, jobs, partial(_check_range, plan, files), range(plan.count))
+    found = in_threads(jobs, partial(_check_range, plan, files), file_numbers(plan))
     queues: dict[QueueKey, QueueState] = {}
     for one in found:
         for key, state in one.queues.items():
@@ -383,7 +402,12 @@ def _is_old(units: NDArray[np.void], log_first: int) -> NDArray[np.bool_]:
 
 
 def build_into(plan: LogPlan, directory: Path, jobs: int) -> Build:
-    """Build queues and index of a log into a directory, in processes."""
+    """Build queues and index of a log into a directory."""
+    there = file_numbers(plan.by_files())
+    for before, after in itertools.pairwise(there):
+        if after != before + 1:
+            at = plan.first + (before + 1) * plan.file_size
+            raise plan.corrupt(at, f"{after - before - 1:,} files of the log are missing")
     try:
         return _built(plan, directory, jobs)
     except RangesOverlapError:
@@ -393,8 +417,8 @@ def build_into(plan: LogPlan, directory: Path, jobs: int) -> Build:
 def _built(plan: LogPlan, directory: Path, jobs: int) -> Build:
     build = Build(plan, str(directory))
     build.create()
-    reports = in_processes(plan, jobs, build.scan, range(plan.count))
-    done = in_processes(plan, jobs, build.run, build.steps(reports))
+    reports = in_threads(jobs, build.scan, range(plan.count))
+    done = in_threads(jobs, build.run, build.steps(reports))
     build.finish(reports, done)
     return build
 

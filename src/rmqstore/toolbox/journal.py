@@ -21,12 +21,22 @@ from typing import Any, BinaryIO
 from rmqstore.base.arguments import wrong_value
 from rmqstore.base.syncing import sync_path
 from rmqstore.errors import StoreCorruptError
+from rmqstore.files.paths import ABORT, CHECKPOINT, LOCK
 from rmqstore.files.regular import open_regular
 
-__all__ = ["PREFIX", "Journal", "journals", "open_journal", "reached", "undo_unfinished"]
+__all__ = [
+    "PREFIX",
+    "Journal",
+    "journals",
+    "open_journal",
+    "reached",
+    "undo_unfinished",
+    "unfinished",
+]
 
 PREFIX = "rmqstore-repair-"
 _MANIFEST = "manifest.jsonl"
+_OPENED = (ABORT, CHECKPOINT, LOCK)  # written at a broker's start or end, or a writer's
 _MANIFEST_MOST = 256 << 20
 _PIECE = 1 << 20
 _BLOCK = 4096
@@ -45,18 +55,33 @@ def journals(root: Path) -> list[Path]:
     return sorted(one for one in found if one.is_dir())
 
 
-def undo_unfinished(root: Path) -> list[str]:
-    """Undo the changes of journals whose process was ended; return their names.
-
-    REQUIRES: the store's lock is held.
-    """
-    undone = []
+def unfinished(root: Path) -> list[Journal]:
+    """Return the journals whose process was ended in the middle, or is at work."""
+    found = []
     for directory in journals(root):
         journal = Journal(root, directory)
         entries = journal.entries()
         if not entries or entries[-1]["op"] != "done":
-            journal.undo()
-            undone.append(directory.name)
+            found.append(journal)
+    return found
+
+
+def undo_unfinished(root: Path) -> list[str]:
+    """Undo the changes of unfinished journals; return their names.
+
+    REQUIRES: the store's lock is held.
+    """
+    undone = []
+    for journal in unfinished(root):
+        if journal.opened_since():
+            raise StoreCorruptError(
+                str(journal.directory),
+                0,
+                "a repair was ended in the middle, and the store was opened for writing since: it "
+                "is no longer undone; the old bytes are there: move it away to go on",
+            )
+        journal.undo()
+        undone.append(journal.directory.name)
     return undone
 
 
@@ -85,7 +110,7 @@ class Journal:
             break
         journal = cls(root, directory)
         try:
-            journal._note({"op": "begin"})
+            journal._note({"op": "begin", **{name: journal._seen(name) for name in _OPENED}})
             sync_path(root)
         except BaseException:
             shutil.rmtree(directory)
@@ -231,6 +256,16 @@ class Journal:
             if self._seen(name) != seen:
                 return str(name)
         return None
+
+    def opened_since(self) -> bool:
+        """Whether a broker or a writer opened the store since: each leaves one of these changed."""
+        entries = self.entries()
+        begun = next((one for one in entries if one["op"] == "begin"), {})
+        touched = {one.get("file") for one in entries}
+        return any(
+            name in begun and name not in touched and self._seen(name) != begun[name]
+            for name in _OPENED
+        )
 
     def undo(self) -> list[Entry]:
         """Undo all changes, newest first, and remove the journal.

@@ -34,7 +34,7 @@ from rmqstore.toolbox.derived import (
 )
 from rmqstore.toolbox.journal import Journal, undo_unfinished
 
-__all__ = ["Rebuilt", "make_derived", "processes", "rebuild", "seal", "whole_plan"]
+__all__ = ["Rebuilt", "make_derived", "rebuild", "seal", "threads", "whole_plan"]
 
 Config = StoreConfig | str | os.PathLike[str] | None
 
@@ -87,7 +87,7 @@ def rebuild(
     queues, index : bool, optional
         The parts to compare.
     jobs : int, optional
-        Processes; by default one a core.
+        Threads; by default one a core.
     apply : bool, optional
         Replace the files; by default they are only compared. No service runs meanwhile.
     config : StoreConfig or path of a broker.conf, optional
@@ -117,7 +117,7 @@ def rebuild(
     -----
     Source: ``store/DefaultMessageStore.java ReputMessageService``.
     """
-    count = processes(jobs)
+    count = threads(jobs)
     root = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - resolve() follows links
     with ExitStack() as held:
         if apply:
@@ -138,8 +138,8 @@ def rebuild(
     return rows
 
 
-def processes(jobs: SupportsIndex | None) -> int:
-    """Return the number of processes, by default one a core."""
+def threads(jobs: SupportsIndex | None) -> int:
+    """Return the number of threads, by default one a core."""
     if jobs is None:
         return max(1, min(_JOBS_MOST, len(os.sched_getaffinity(0))))
     if isinstance(jobs, bool) or not hasattr(jobs, "__index__"):

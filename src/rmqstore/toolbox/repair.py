@@ -17,9 +17,9 @@ from rmqstore.offline.broker_start import broker_start
 from rmqstore.offline.locking import locked
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start_files import listed
-from rmqstore.toolbox.derived import Derived, check_derived, in_processes
-from rmqstore.toolbox.journal import Journal, open_journal, undo_unfinished
-from rmqstore.toolbox.rebuild import make_derived, processes, seal, whole_plan
+from rmqstore.toolbox.derived import Derived, check_derived, file_numbers, in_threads
+from rmqstore.toolbox.journal import Journal, open_journal, undo_unfinished, unfinished
+from rmqstore.toolbox.rebuild import make_derived, seal, threads, whole_plan
 from rmqstore.toolbox.repair_config import (
     checkpoint_fault,
     entry_changes,
@@ -211,18 +211,23 @@ class _Run:
 def _stages(root: Path, config: Config, run: _Run) -> Iterator[list[Change]]:
     """Yield the changes in steps, each found after the ones before are made."""
     yield list(misnamed_changes(root, root / paths.COMMIT_LOG))  # they disguise the files' size
-    yield _names(root, whole_plan(root, config))
+    names = _names(root, whole_plan(root, config))
+    yield names
     yield list(log_changes(_examined(root, whole_plan(root, config))))
-    plan = whole_plan(root, config)  # lengths and names are right now
-    derived = check_derived(plan, processes(None))
-    yield _derived_changes(root, plan, derived, ())
-    yield _others(root, derived)
+    if not any(one.make is None and one.action.offset is not None for one in names):
+        plan = whole_plan(root, config)  # lengths and names are right now
+        derived = check_derived(plan, threads(None))
+        yield _derived_changes(root, plan, derived, ())
+        yield _others(root, derived)
     yield list(_closing(root, config, changed=run.changed))
     yield list(_left(root, config))
 
 
 def _planned(root: Path, config: Config) -> list[Action]:
     """Return the changes that the files show, without making any."""
+    if begun := unfinished(root):
+        message = "a repair was ended in the middle: the rest is known once it is undone"
+        return [Action("undo-unfinished", one.directory.name, None, 0, message) for one in begun]
     changes = list(misnamed_changes(root, root / paths.COMMIT_LOG))
     if not changes:  # else the rest is known without them only
         plan = whole_plan(root, config)
@@ -233,7 +238,7 @@ def _planned(root: Path, config: Config) -> list[Action]:
         changes += [
             one for one in found if one.action.action != "zero-tail" or one.action.file not in here
         ]
-        derived = check_derived(plan, processes(None))
+        derived = check_derived(plan, threads(None))
         changes += _derived_changes(root, plan, derived, {one.action.file for one in changes})
         changes += _others(root, derived)
     changes += _closing(root, config, changed=any(one.make for one in changes))
@@ -243,9 +248,8 @@ def _planned(root: Path, config: Config) -> list[Action]:
 
 def _names(root: Path, plan: LogPlan) -> list[Change]:
     """Return the changes of names and lengths."""
-    ext_size = plan.config.mapped_file_size_consume_queue_ext
     return [
-        *entry_changes(root, ext_size),
+        *entry_changes(root),
         *log_file_changes(root, root / paths.COMMIT_LOG, plan.file_size),
     ]
 
@@ -253,14 +257,11 @@ def _names(root: Path, plan: LogPlan) -> list[Change]:
 def _examined(root: Path, plan: LogPlan) -> LogState:
     """Walk through the log."""
     directory = root / paths.COMMIT_LOG
-    numbers = range(plan.count)
-    walks = in_processes(plan, processes(None), partial(walk_file, plan), numbers)
-    starts = [paths.parse_offset_file_name(one.name) for one in listed(directory) or []]
-    there = {one for one in starts if one is not None}
+    walks = in_threads(threads(None), partial(walk_file, plan), file_numbers(plan))
+    names = (paths.parse_offset_file_name(one.name) for one in listed(directory) or [])
+    starts = sorted(one for one in names if one is not None)
     closed = not os.path.lexists(root / paths.ABORT)
-    stop = max(there, default=0) + plan.file_size
-    walks = [one for one in walks if one.start in there]
-    return LogState(root, directory, plan.file_size, closed, stop, walks)
+    return LogState(root, directory, plan.file_size, closed, starts, walks)
 
 
 def _derived_changes(
@@ -285,7 +286,7 @@ def _derived_changes(
         return []
 
     def make(journal: Journal) -> str:
-        make_derived(journal, plan, derived, processes(None))
+        make_derived(journal, plan, derived, threads(None))
         return journal.directory.name
 
     # All are made at once, with the first.

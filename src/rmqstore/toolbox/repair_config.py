@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -30,7 +31,7 @@ _AHEAD_MS = 86_400_000  # as opening: later times are no times
 _DEFAULT_QUEUES = 4
 
 
-def entry_changes(root: Path, ext_size: int) -> Iterator[Change]:
+def entry_changes(root: Path) -> Iterator[Change]:
     """Yield the moves of what is in the way in a store's directory, its queues and its index."""
     for one in listed(root) or []:
         if one.name in (paths.LOCK, paths.CHECKPOINT) and not stat.S_ISREG(one.mode):
@@ -38,6 +39,7 @@ def entry_changes(root: Path, ext_size: int) -> Iterator[Change]:
                 yield nothing(one.name, None, "a link that leads nowhere: mount its disk")
             else:
                 yield move("move-foreign", one.name, 0, f"{kind_of(one.mode)}, not a regular file")
+    ext_size = _ext_size(root)
     for topic in listed(root / paths.CONSUME_QUEUE) or []:
         yield from _topic_changes(root, topic.path, topic.name, ext_size)
     parse = paths.parse_index_file_name
@@ -66,11 +68,22 @@ def _topic_changes(root: Path, path: str, name: str, ext_size: int) -> Iterator[
             yield from _ext_changes(root, extra, ext_size)
 
 
+def _ext_size(root: Path) -> int:
+    """Return the length that most ext files have, as a broker that is configured right."""
+    lengths = Counter(
+        one.stat().st_size
+        for one in (root / paths.CONSUME_QUEUE_EXT).glob("*/*/*")
+        if one.is_file()
+    )
+    del lengths[0]
+    return lengths.most_common(1)[0][0] if lengths else 0
+
+
 def _ext_changes(root: Path, directory: Path, size: int) -> Iterator[Change]:
     """Yield the changes of an ext queue's files with a wrong length."""
     for one in listed(directory) or []:
         start = paths.parse_offset_file_name(one.name)
-        if start is None or not stat.S_ISREG(one.mode) or one.size == size:
+        if start is None or not stat.S_ISREG(one.mode) or size in (one.size, 0):
             continue
         file = relative(root, one.path)
         action = "extend-file" if one.size < size else "cut-file"

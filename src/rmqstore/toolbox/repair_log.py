@@ -73,8 +73,13 @@ class LogState:
     directory: Path
     file_size: int
     closed: bool  # no ``abort``
-    stop: int  # end of the last file
+    starts: Sequence[int]  # of the files, in order
     walks: Sequence[FileWalk]
+
+    @property
+    def stop(self) -> int:
+        """End of the last file."""
+        return self.starts[-1] + self.file_size if self.starts else 0
 
     @property
     def end(self) -> int:
@@ -208,12 +213,10 @@ def log_changes(state: LogState) -> Iterator[Change]:
     lost = _lost_end(state, end, file_stop) if state.closed else end
     if lost > end:
         yield from _lost_tail(state, end, lost, file_stop)
-    at = max(lost, end)
-    while at < file_stop:
-        stop = at - at % state.file_size + state.file_size
-        if used := _used(state, at, stop):
+    for start in state.starts:
+        at, stop = max(start, lost, end), start + state.file_size
+        if at < stop and (used := _used(state, at, stop)):
             yield _zeroed(state, at, stop, used)
-        at = stop
 
 
 def _file(state: LogState, at: int) -> str:
