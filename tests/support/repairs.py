@@ -222,6 +222,7 @@ DAMAGE = {
     "topic-gone": gone("consumequeue/orders"),
     "queues-gone": gone("consumequeue"),
     "queues-and-index-gone": gone("consumequeue", "index"),
+    "flips-and-queues-gone": several(flipped(3, 60), gone("consumequeue")),
     "ds-store-in-queue": write("consumequeue/orders/0/.DS_Store", b"x"),
     "ds-store-in-topic": write("consumequeue/orders/.DS_Store", b"x"),
     "ds-store-as-topic": write("consumequeue/.DS_Store", b"x"),

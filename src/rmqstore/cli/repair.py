@@ -10,7 +10,7 @@ import click
 from rmqstore.base.warn import log_nothing
 from rmqstore.cli.common import jobs_option, load_config, once, output_option, store_command
 from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
-from rmqstore.cli.output import Column
+from rmqstore.cli.output import Column, resolve
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.writers import writer_for
 
@@ -82,7 +82,7 @@ def repair(
         say(f"{name}: ended in the middle; its changes were undone first")
     with writer_for(output, _ACTION_COLUMNS) as writer:
         for one in found.actions:
-            writer.row(_action_row(one))
+            writer.row(_action_row(one, explained=resolve(output) == "table"))
     if not found.actions:
         say("there is nothing to repair")
     elif found.journal is not None:
@@ -93,16 +93,18 @@ def repair(
         ctx.exit(NOT_FOUND)
 
 
-def _action_row(one: Action) -> dict[str, object]:
-    return {
+def _action_row(one: Action, *, explained: bool) -> dict[str, object]:
+    row: dict[str, object] = {
         "action": one.action,
         "file": one.file,
         "offset": one.offset,
         "bytes": one.bytes,
         "saved_to": one.saved_to,
         "done": one.done,
-        "message": one.message,
     }
+    if explained or one.action == "none":
+        row["message"] = one.message
+    return row
 
 
 @store_command(

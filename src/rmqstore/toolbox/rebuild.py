@@ -193,26 +193,28 @@ def make_derived(
     *,
     queues: bool = True,
     index: bool = True,
-) -> None:
-    """Replace the files that differ from the log by new ones."""
+) -> dict[str, str]:
+    """Replace the files that differ from the log by new ones; return where each old one is."""
     made = journal.directory / "built"
     made.mkdir()
     queues = queues and any(one.bad or one.surplus for one in found.queues.values())
     index = index and not found.index_same
     if not queues and not index:
-        return
+        return {}
     build = without_unclean(plan_log(plan.path, plan.config))
     if not index:
         config = plan.config.replace(message_index_enable=False)
         build = without_unclean(plan_log(plan.path, config))
     build_into(build, made, jobs)
-    if queues:
-        _replace_queues(journal, plan, found, made)
+    saved = _replace_queues(journal, plan, found, made) if queues else {}
     if index:
         _replace_index(journal, made)
+        saved[paths.INDEX] = journal.directory.name
+    return saved
 
 
-def _replace_queues(journal: Journal, plan: LogPlan, found: Derived, made: Path) -> None:
+def _replace_queues(journal: Journal, plan: LogPlan, found: Derived, made: Path) -> dict[str, str]:
+    saved = {}
     for key, state in sorted(found.queues.items()):
         place = f"{paths.CONSUME_QUEUE}/{key[0]}/{key[1]}"
         for start in sorted(state.bad | state.surplus):
@@ -222,10 +224,11 @@ def _replace_queues(journal: Journal, plan: LogPlan, found: Derived, made: Path)
                 keep_old_units(plan, key, state, start, new)
                 sync_path(new)
             if os.path.lexists(journal.root / name):
-                journal.move(name)
+                saved[name] = journal.move(name)
             if new.is_file():
                 journal.make_directory(place)
                 journal.place(name, relative(journal.root, new))
+    return saved
 
 
 def _replace_index(journal: Journal, made: Path) -> None:

@@ -33,6 +33,7 @@ from rmqstore.toolbox.repair_log import (
     misnamed_changes,
     walk_file,
 )
+from rmqstore.toolbox.repair_lost import LostRecords
 from rmqstore.toolbox.repair_plan import Action, Change, nothing
 
 __all__ = ["Action", "Repair", "repair", "undo"]
@@ -250,7 +251,7 @@ def _names(root: Path, plan: LogPlan) -> list[Change]:
     """Return the changes of names and lengths."""
     return [
         *entry_changes(root),
-        *log_file_changes(root, root / paths.COMMIT_LOG, plan.file_size),
+        *log_file_changes(root, root / paths.COMMIT_LOG, plan),
     ]
 
 
@@ -261,7 +262,7 @@ def _examined(root: Path, plan: LogPlan) -> LogState:
     names = (paths.parse_offset_file_name(one.name) for one in listed(directory) or [])
     starts = sorted(one for one in names if one is not None)
     closed = not os.path.lexists(root / paths.ABORT)
-    return LogState(root, directory, plan.file_size, closed, starts, walks)
+    return LogState(root, directory, plan.file_size, closed, starts, walks, LostRecords(plan))
 
 
 def _derived_changes(
@@ -269,6 +270,8 @@ def _derived_changes(
 ) -> list[Change]:
     """Return the replacement of the queue and index files that differ from the log."""
     size = plan.config.mapped_file_size_consume_queue
+    no_file = not any((root / paths.CONSUME_QUEUE).glob("*/*/*"))
+    unknown = f"missing, as is every queue file: made with {size:,} bytes"
     actions = []
     for key, state in sorted(derived.queues.items()):
         place = f"{paths.CONSUME_QUEUE}/{key[0]}/{key[1]}"
@@ -276,7 +279,7 @@ def _derived_changes(
             file = f"{place}/{paths.offset_file_name(start)}"
             message = "it differs from the log" if start in state.bad else "the log has none of it"
             if not os.path.lexists(root / file):
-                message = "missing"
+                message = unknown if no_file else "missing"
             if file not in moved:
                 actions.append(Action("rebuild-queue", file, start, size, message))
     if not derived.index_same:
@@ -285,13 +288,14 @@ def _derived_changes(
     if not actions:
         return []
 
-    def make(journal: Journal) -> str:
-        make_derived(journal, plan, derived, threads(None))
-        return journal.directory.name
+    saved: dict[str, str] = {}
 
-    # All are made at once, with the first.
-    done = [Change(actions[0], make)]
-    return done + [Change(one, lambda journal: journal.directory.name) for one in actions[1:]]
+    def make(file: str, journal: Journal) -> str | None:
+        if file == actions[0].file:  # all are made at once
+            saved.update(make_derived(journal, plan, derived, threads(None)))
+        return saved.get(file)
+
+    return [Change(one, partial(make, one.file)) for one in actions]
 
 
 def _others(root: Path, derived: Derived) -> list[Change]:

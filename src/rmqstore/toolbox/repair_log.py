@@ -22,14 +22,13 @@ from typing import NamedTuple
 
 from rmqstore import _core
 from rmqstore.base import layout
-from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
 from rmqstore.errors import MessagesRemovedError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start_files import listed, relative
-from rmqstore.services.stored import SYSTEM_TOPICS
 from rmqstore.toolbox.journal import Journal
+from rmqstore.toolbox.repair_lost import LOST_PROPERTY, Lost, LostRecords, lost_records
 from rmqstore.toolbox.repair_plan import Action, Change, foreign_changes, move
 
 __all__ = [
@@ -43,7 +42,6 @@ __all__ = [
 
 _FILLER_MOST = 4 << 20  # as the core's: readers allocate it
 _COUNT_MOST = 1000  # missing files between two that are made anew
-_LOST = b"RMQSTORE_LOST\x01true\x02"  # property of dummies
 
 
 class FileWalk(NamedTuple):
@@ -53,16 +51,6 @@ class FileWalk(NamedTuple):
     records: int
     damages: list[tuple[int, int, str]]  # begin and end, and the reason; the last may be the end
     last_unit: int  # physical offset of the last record with a unit, -1 if there is none
-
-
-class Lost(NamedTuple):
-    """A record that a queue names in a damaged part."""
-
-    offset: int
-    size: int
-    topic: str
-    queue_id: int
-    queue_offset: int
 
 
 @dataclass(frozen=True)
@@ -75,6 +63,7 @@ class LogState:
     closed: bool  # no ``abort``
     starts: Sequence[int]  # of the files, in order
     walks: Sequence[FileWalk]
+    lost: LostRecords
 
     @property
     def stop(self) -> int:
@@ -146,9 +135,11 @@ def misnamed_changes(root: Path, directory: Path) -> Iterator[Change]:
             yield move("move-foreign", relative(root, one.path), one.size, message)
 
 
-def log_file_changes(root: Path, directory: Path, size: int) -> Iterator[Change]:
+def log_file_changes(root: Path, directory: Path, plan: LogPlan) -> Iterator[Change]:
     """Yield the changes that make every file of the log one that a broker loads."""
+    size = plan.file_size
     yield from foreign_changes(root, directory, size, name=paths.parse_offset_file_name)
+    lost = LostRecords(plan)
     names = []
     for one in listed(directory) or []:
         start = paths.parse_offset_file_name(one.name)
@@ -158,7 +149,7 @@ def log_file_changes(root: Path, directory: Path, size: int) -> Iterator[Change]
         if one.size != size:
             yield _resized(relative(root, one.path), start, one.size, size)
     for before, after in itertools.pairwise(sorted(names)):
-        yield from _missing(root, directory, size, range(before + size, after, size))
+        yield from _missing(root, directory, lost, range(before + size, after, size))
 
 
 def _resized(file: str, start: int, now: int, size: int) -> Change:
@@ -168,29 +159,31 @@ def _resized(file: str, start: int, now: int, size: int) -> Change:
     return Change(made, lambda journal: journal.resize(file, size))
 
 
-def _missing(root: Path, directory: Path, size: int, starts: range) -> Iterator[Change]:
+def _missing(root: Path, directory: Path, lost: LostRecords, starts: range) -> Iterator[Change]:
     if len(starts) > _COUNT_MOST:
         file = relative(root, directory / paths.offset_file_name(starts[0]))
         message = f"{len(starts):,} files are missing: put them back"
         yield Change(Action("none", file, starts[0], 0, message))
         return
     for start in starts:
-        yield _made_file(root, directory, size, (start, start + size), "missing")
+        records = start, start + starts.step
+        yield _made_file(directory, lost, starts.step, records, "missing")
 
 
 def _made_file(
-    root: Path, directory: Path, size: int, records: tuple[int, int], message: str
+    directory: Path, lost: LostRecords, size: int, records: tuple[int, int], message: str
 ) -> Change:
     """Return the making of a file of the log that is lost, with records in a part of it."""
     start, stop = records[0] - records[0] % size, records[1]
-    file = relative(root, directory / paths.offset_file_name(start))
+    file = f"{paths.COMMIT_LOG}/{paths.offset_file_name(start)}"
     action = Action("make-log-file", file, start, size, message)
 
     def make(journal: Journal) -> None:
-        lost = lost_records(root, [(start, stop)])
+        records = lost.within(start, stop)
         new = journal.saved_name(file)
-        with (root / new).open("xb") as made:
-            for at, data in _pieces(start, stop, start + size, lost, _time_near(directory, start)):
+        time = _time_near(directory, start)
+        with (journal.root / new).open("xb") as made:
+            for at, data in _pieces(start, stop, start + size, records, time):
                 made.seek(at - start)
                 made.write(data)
             made.truncate(size)
@@ -265,7 +258,7 @@ def _filled(state: LogState, start: int, stop: int, reason: str) -> Change:
         return Change(Action("none", file, start, 0, message))
 
     def make(journal: Journal) -> str:
-        lost = lost_records(state.root, [(start, stop)])
+        lost = state.lost.within(start, stop)
         behind = stop - stop % state.file_size
         time = _time_of(state.directory, behind, stop - behind)
         time = time or _time_near(state.directory, file_start)
@@ -293,7 +286,7 @@ def _lost_tail(state: LogState, end: int, lost: int, file_stop: int) -> Iterator
     while at < lost:
         stop = min(lost, at - at % state.file_size + state.file_size)
         if at >= file_stop:
-            yield _made_file(state.root, state.directory, state.file_size, (at, stop), message)
+            yield _made_file(state.directory, state.lost, state.file_size, (at, stop), message)
         else:
             yield _filled(state, at, stop, message)
         at = stop
@@ -348,7 +341,7 @@ def _fillers(start: int, stop: int, file_stop: int) -> Iterator[tuple[int, bytes
 
 def _dummy(one: Lost, time: int) -> bytes | None:
     """Return the record in the place of a lost one; None if it does not fit."""
-    for properties in (_LOST, b""):
+    for properties in (LOST_PROPERTY, b""):
         least = layout.RECORD_FIXED_BYTES + len(one.topic.encode()) + len(properties)
         if one.size < least:
             continue
@@ -365,40 +358,7 @@ def _dummy(one: Lost, time: int) -> bytes | None:
     return None
 
 
-# ---- the queues' names of lost records
-
-
-def lost_records(root: Path, parts: Sequence[tuple[int, int]]) -> list[Lost]:
-    """Return the records that queue files name within parts of the log, each once.
-
-    Not those of the broker's own topics, which services read, nor of light queues.
-    """
-    import numpy as np
-
-    found: dict[int, Lost] = {}
-    for topic in listed(root / paths.CONSUME_QUEUE) or []:
-        if topic.name in SYSTEM_TOPICS or topic.name.startswith(LIGHT_PREFIX):
-            continue
-        for queue in listed(topic.path) or []:
-            queue_id = paths.parse_queue_id(queue.name)
-            for one in listed(queue.path) or [] if queue_id is not None else []:
-                start = paths.parse_offset_file_name(one.name)
-                if start is None or not stat.S_ISREG(one.mode):
-                    continue
-                with open_regular(one.path) as file:
-                    count = one.size // layout.UNIT_BYTES
-                    units = np.fromfile(file, dtype=layout.UNIT_FIELDS, count=count)
-                offsets, sizes = units["physical_offset"], units["size"]
-                for low, high in parts:
-                    inside = (offsets >= low) & (sizes > layout.RECORD_FIXED_BYTES)
-                    inside &= (sizes < layout.UNIT_BLANK_SIZE) & (offsets + sizes <= high)
-                    inside[1:] &= offsets[1:] > offsets[:-1]  # else a damaged unit
-                    for at in inside.nonzero()[0].tolist():
-                        offset = int(offsets[at])
-                        number = start // layout.UNIT_BYTES + at
-                        lost = Lost(offset, int(sizes[at]), topic.name, queue_id or 0, number)
-                        found.setdefault(offset, lost)
-    return sorted(found.values())
+# ---- times
 
 
 def _time_of(directory: Path, start: int, place: int) -> int:

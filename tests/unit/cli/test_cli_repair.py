@@ -11,7 +11,7 @@ import rmqstore
 from support import repairs
 from support.command_line import Run, one_line, rows
 
-ACTION = ["action", "file", "offset", "bytes", "saved_to", "done", "message"]
+ACTION = ["action", "file", "offset", "bytes", "saved_to", "done"]
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from support import repairs
 IN_SUITE = (
     "flip", "hole-over-many", "file-end", "two-missing", "middle-short", "last-empty",
     "torn-tail", "killed-flip", "unaligned-in-log", "queue-file-short", "queue-beyond",
-    "topic-gone", "ds-store-as-topic", "queue-extra", "index-count", "lock-directory",
-    "topics-torn-both", "all-at-once",
+    "topic-gone", "flips-and-queues-gone", "ds-store-as-topic", "queue-extra", "index-count",
+    "lock-directory", "topics-torn-both", "all-at-once",
 )  # fmt: skip
 
 
