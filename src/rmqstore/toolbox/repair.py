@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from rmqstore.base.arguments import wrong_value
+from rmqstore.config.file_sizes import sizes_left_open
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreNotFoundError
 from rmqstore.files import paths
@@ -31,6 +32,7 @@ from rmqstore.toolbox.repair_log import (
     log_changes,
     log_file_changes,
     misnamed_changes,
+    single_file_change,
     walk_file,
 )
 from rmqstore.toolbox.repair_lost import LostRecords
@@ -211,7 +213,10 @@ class _Run:
 
 def _stages(root: Path, config: Config, run: _Run) -> Iterator[list[Change]]:
     """Yield the changes in steps, each found after the ones before are made."""
-    yield list(misnamed_changes(root, root / paths.COMMIT_LOG))  # they disguise the files' size
+    first = _size_changes(root, config)  # they disguise the files' size
+    yield first
+    if any(one.make is None for one in first):
+        return
     names = _names(root, whole_plan(root, config))
     yield names
     yield list(log_changes(_examined(root, whole_plan(root, config))))
@@ -229,7 +234,9 @@ def _planned(root: Path, config: Config) -> list[Action]:
     if begun := unfinished(root):
         message = "a repair was ended in the middle: the rest is known once it is undone"
         return [Action("undo-unfinished", one.directory.name, None, 0, message) for one in begun]
-    changes = list(misnamed_changes(root, root / paths.COMMIT_LOG))
+    changes = _size_changes(root, config)
+    if any(one.make is None for one in changes):
+        return [one.action for one in changes]
     if not changes:  # else the rest is known without them only
         plan = whole_plan(root, config)
         changes += _names(root, plan)
@@ -245,6 +252,19 @@ def _planned(root: Path, config: Config) -> list[Action]:
     changes += _closing(root, config, changed=any(one.make for one in changes))
     changes += _left(root, config)
     return [one.action for one in changes]
+
+
+def _size_changes(root: Path, config: Config) -> list[Change]:
+    """Return the changes without which the size of the log's files is taken wrongly."""
+    chosen = config
+    if chosen is not None and not isinstance(chosen, StoreConfig):
+        chosen = StoreConfig.from_file(chosen)
+    field = "mapped_file_size_commit_log"
+    known = chosen is not None and field not in sizes_left_open(chosen)
+    configured = chosen.mapped_file_size_commit_log if chosen is not None and known else None
+    directory = root / paths.COMMIT_LOG
+    only = single_file_change(root, directory, configured)
+    return [*misnamed_changes(root, directory), *([only] if only is not None else [])]
 
 
 def _names(root: Path, plan: LogPlan) -> list[Change]:

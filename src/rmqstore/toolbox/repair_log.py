@@ -29,7 +29,7 @@ from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.toolbox.journal import Journal
 from rmqstore.toolbox.repair_lost import LOST_PROPERTY, Lost, LostRecords, lost_records
-from rmqstore.toolbox.repair_plan import Action, Change, foreign_changes, move
+from rmqstore.toolbox.repair_plan import Action, Change, foreign_changes, move, nothing
 
 __all__ = [
     "FileWalk",
@@ -37,9 +37,11 @@ __all__ = [
     "log_changes",
     "log_file_changes",
     "misnamed_changes",
+    "single_file_change",
     "walk_file",
 ]
 
+_RECORD_MOST = 4 << 20  # as a broker's maxMessageSize, about
 _FILLER_MOST = 4 << 20  # as the core's: readers allocate it
 _COUNT_MOST = 1000  # missing files between two that are made anew
 
@@ -133,6 +135,35 @@ def misnamed_changes(root: Path, directory: Path) -> Iterator[Change]:
         if start % size:
             message = f"the name is that of no file of {size:,} bytes"
             yield move("move-foreign", relative(root, one.path), one.size, message)
+
+
+def single_file_change(root: Path, directory: Path, configured: int | None) -> Change | None:
+    """Return the change of a log's only file where it was cut, whose length shows no size.
+
+    ``configured``: the size that a broker.conf sets.
+    """
+    files = [
+        (start, one)
+        for one in listed(directory) or []
+        if (start := paths.parse_offset_file_name(one.name)) is not None and stat.S_ISREG(one.mode)
+    ]
+    if len(files) != 1:
+        return None
+    [(start, only)] = files
+    file = relative(root, only.path)
+    if configured is not None:
+        short = only.size < configured
+        return _resized(file, start, only.size, configured) if short else None
+    stop = start + only.size
+    near = lost_records(root, [(max(start, stop - _RECORD_MOST), stop + _RECORD_MOST)])
+    if not any(one.offset < stop < one.stop for one in near):
+        return None
+    return nothing(
+        file,
+        start + only.size,
+        f"{only.size:,} bytes, and queues name a record across its end: the file was cut, and no "
+        "other one shows its size: give the broker.conf with -c or config=",
+    )
 
 
 def log_file_changes(root: Path, directory: Path, plan: LogPlan) -> Iterator[Change]:

@@ -181,6 +181,25 @@ def test_a_gap_too_large_to_fill_is_said_at_once(whole, tmp_path):
     assert repairs.tree(root) == before
 
 
+def test_the_size_of_an_only_file_that_was_cut_is_the_configured_one(tmp_path):
+    root = tmp_path / "store"
+    repairs.make(root, count=100)
+    os.truncate(root / repairs.log(0), 50_000)
+    before = repairs.tree(root)
+    whole = repairs.readable(root)
+    for apply in (False, True):
+        [one] = repair(root, apply=apply).actions
+        assert one.action == "none"
+        assert "give the broker.conf" in one.message
+    assert repairs.tree(root) == before
+    assert repair(root, config=repairs.CONFIG).actions[0].action == "extend-file"
+    assert repair(root, config=repairs.CONFIG, apply=True).left == 0
+    assert (root / repairs.log(0)).stat().st_size == repairs.LOG
+    assert whole.items() <= repairs.readable(root).items()
+    assert repair(root).actions == ()
+    assert offline.broker_start(root, config=repairs.CONFIG).broker == "starts"
+
+
 def test_ext_files_stay_and_have_their_length_again(tmp_path):
     root = tmp_path / "store"
     size = 4096
