@@ -36,6 +36,7 @@ _SECTIONS = {
         "delays": ("waiting", "Delayed messages that wait, and when they are due."),
         "txn": ("waiting", "Half messages of transactions, and those without an end."),
         "dlq": ("groups", "Dead letters by group."),
+        "metrics": ("metrics", "Figures for Prometheus, on standard output or in a file."),
     },
     "find": {
         "cat": ("messages", "Show messages, oldest first."),
@@ -53,6 +54,7 @@ _SECTIONS = {
         "restore": ("restore", "Bytes that recovery removed from the log; puts them back."),
         "clean": ("clean", "Files that retention would delete; deletes them with --apply."),
         "offsets": ("offsets", "Offsets of a group: get, set, by-time, clone."),
+        "config": ("settings", "A broker.conf shown and checked; the broker's JSON converted."),
     },
     "move": {
         "put": ("put", "Write one message a line from standard input."),

@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["MAX_BYTES", "OTHER_KEYS", "Setting", "nearest", "parse_properties", "read_properties"]
+__all__ = [
+    "MAX_BYTES",
+    "OTHER_KEYS",
+    "Setting",
+    "nearest",
+    "nearest_key",
+    "parse_properties",
+    "read_entries",
+    "read_properties",
+]
 
 MAX_BYTES = 16 << 20
 
@@ -64,7 +73,12 @@ class Setting(NamedTuple):
 
 
 def read_properties(path: str | os.PathLike[str]) -> list[Setting]:
-    """Return the entries of a file in order; of duplicate keys only the last, as in Java.
+    """Return :func:`read_entries`, of duplicate keys only the last, as in Java."""
+    return list({entry.key: entry for entry in read_entries(path)}.values())
+
+
+def read_entries(path: str | os.PathLike[str]) -> list[Setting]:
+    """Return the entries of a file in order.
 
     A file that is too large, or has an invalid escape, is a ``ValueError`` with path and line.
     """
@@ -79,10 +93,9 @@ def read_properties(path: str | os.PathLike[str]) -> list[Setting]:
     except UnicodeDecodeError:
         text = data.decode("latin-1")
     try:
-        entries = list(parse_properties(text.removeprefix("\ufeff")))
+        return list(parse_properties(text.removeprefix("\ufeff")))
     except ValueError as error:
         raise ValueError(f"{file}, {error}") from None
-    return list({entry.key: entry for entry in entries}.values())
 
 
 def parse_properties(text: str) -> Iterator[Setting]:
@@ -102,13 +115,18 @@ def parse_properties(text: str) -> Iterator[Setting]:
 
 def nearest(key: str, known: Iterable[str]) -> str:
     """Return the warning about a key that a broker does not know."""
+    found = nearest_key(key, [*known, *OTHER_KEYS])
+    hint = f", perhaps {found} is meant" if found else ""
+    return f"{key!r} is no key that a broker knows{hint}; it does nothing"
+
+
+def nearest_key(key: str, known: Iterable[str]) -> str | None:
+    """Return the known key that is nearest to an unknown one, ``None`` if none is near."""
     import difflib
 
-    candidates = [*known, *OTHER_KEYS]
-    folded = {one.lower(): one for one in candidates}
+    folded = {one.lower(): one for one in known}
     found = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=0.6)
-    hint = f", perhaps {folded[found[0]]} is meant" if found else ""
-    return f"{key!r} is no key that a broker knows{hint}; it does nothing"
+    return folded[found[0]] if found else None
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

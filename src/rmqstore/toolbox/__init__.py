@@ -33,7 +33,9 @@ from rmqstore.toolbox.offsets import (
 from rmqstore.toolbox.plan import GroupLoss, Plan, PlanEvent, plan
 from rmqstore.toolbox.rebuild import Rebuilt, rebuild
 from rmqstore.toolbox.repair import Action, Repair, repair, undo
+from rmqstore.toolbox.prometheus import metrics_text
 from rmqstore.toolbox.search import grep
+from rmqstore.toolbox.settings import ConfigEntry, config_convert, config_lint, config_show
 from rmqstore.toolbox.unconsumed import unconsumed
 from rmqstore.toolbox.verify import Checked, Report, verify
 
@@ -41,6 +43,7 @@ __all__ = [
     "BackupCheck",
     "BackupFile",
     "Checked",
+    "ConfigEntry",
     "Difference",
     "Action",
     "DiskUse",
@@ -57,12 +60,16 @@ __all__ = [
     "Statistics",
     "Step",
     "backup",
+    "config_convert",
+    "config_lint",
+    "config_show",
     "difference",
     "disk_use",
     "export",
     "extract",
     "grep",
     "import_messages",
+    "metrics_text",
     "offsets_by_time",
     "offsets_clone",
     "offsets_get",
