@@ -176,8 +176,8 @@ def main(ctx: click.Context) -> None:
     """RocketMQ 4.9.3 message stores: look into them, find messages, write your own.
 
     STORE is the directory that holds "commitlog".  Where RMQSTORE_PATH names it, leave it out.
-    Verbs only read, but for put, import, clean, restore and offsets with --apply, serve and demo,
-    and may be used beside a running broker.
+    Verbs only read, but for put, import, serve and demo, and clean, repair, rebuild, restore and
+    offsets with --apply, and may be used beside a running broker.
 
     Times are in UTC, with --local in this machine's zone: those shown and those given without one.
     """
