@@ -1,5 +1,4 @@
 """Tools for whole stores: diagnosis, sizes, searches, offsets, copies and exports.
-"""Tools for whole stores: sizes, searches, ways of messages, offsets, repairs.
 
 Functions that return data and print nothing; the command line is a thin front with the same names.
 They work on a copy and on a dead disk; readers work beside a live owner, too.
@@ -31,21 +30,21 @@ from rmqstore.toolbox.offsets import (
     offsets_set,
 )
 from rmqstore.toolbox.plan import GroupLoss, Plan, PlanEvent, plan
+from rmqstore.toolbox.prometheus import metrics_text
 from rmqstore.toolbox.rebuild import Rebuilt, rebuild
 from rmqstore.toolbox.repair import Action, Repair, repair, undo
-from rmqstore.toolbox.prometheus import metrics_text
 from rmqstore.toolbox.search import grep
 from rmqstore.toolbox.settings import ConfigEntry, config_convert, config_lint, config_show
 from rmqstore.toolbox.unconsumed import unconsumed
 from rmqstore.toolbox.verify import Checked, Report, verify
 
 __all__ = [
+    "Action",
     "BackupCheck",
     "BackupFile",
     "Checked",
     "ConfigEntry",
     "Difference",
-    "Action",
     "DiskUse",
     "Exported",
     "Extracted",
@@ -54,9 +53,9 @@ __all__ = [
     "Imported",
     "Plan",
     "PlanEvent",
-    "Report",
     "Rebuilt",
     "Repair",
+    "Report",
     "Statistics",
     "Step",
     "backup",
@@ -75,15 +74,12 @@ __all__ = [
     "offsets_get",
     "offsets_set",
     "plan",
-    "statistics",
-    "trace",
-    "unconsumed",
-    "verify",
-    "verify_backup",
     "rebuild",
     "repair",
     "statistics",
     "trace",
     "unconsumed",
     "undo",
+    "verify",
+    "verify_backup",
 ]
