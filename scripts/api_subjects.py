@@ -112,10 +112,8 @@ SUBJECTS = {
     ),
     "toolbox": Subject(
         "Toolbox",
-        "Checks, forecasts, sizes, searches, ways of messages, offsets: the functions behind the"
-        " verbs of [cli.md](../cli.md).",
-        "Sizes, searches, ways of messages, offsets, repairs: the functions behind the verbs of"
-        " [cli.md](../cli.md).",
+        "Checks, forecasts, repairs, sizes, searches, offsets, copies: the functions behind the"
+        " verbs of [toolbox.md](../toolbox.md).",
         {"rmqstore.toolbox": "*"},
     ),
     "offline": Subject(
