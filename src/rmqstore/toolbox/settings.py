@@ -35,7 +35,7 @@ _SIZES = {
     "mappedFileSizeCommitLog": (f"{paths.COMMIT_LOG}/*", _REFUSES),
     "mappedFileSizeConsumeQueue": (f"{paths.CONSUME_QUEUE}/*/*/*", _REFUSES),
     "maxHashSlotNum": (f"{paths.INDEX}/*", "a 4.9.3 broker does not find their keys"),
-    "maxIndexNum": (f"{paths.INDEX}/*", "a 4.9.3 broker does not find their keys"),
+    "maxIndexNum": (f"{paths.INDEX}/*", "a 4.9.3 broker maps them at its own length"),
 }
 _PATHS = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths")
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
