@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqstore import opening
+from rmqstore.base.warn import log_warning
 from rmqstore.config.brokerconf import read_properties
 from rmqstore.directory.layout import log_directories
+from rmqstore.errors import StoreCorruptError
 from rmqstore.metrics import RUNTIME, StoreCollector, need_client
 from rmqstore.offline.broker_start import broker_start_of
 from rmqstore.toolbox.disk_use import disk_use_of
@@ -168,23 +170,34 @@ class _Offline(StoreCollector):
                 if one.first is not None
             ),
         )
-        levels = Counter(one.level for one in store.delayed())
-        yield _gauge(
-            "rmqstore_delay_pending",
-            "delayed messages that wait",
-            (({**broker, "level": str(level)}, count) for level, count in sorted(levels.items())),
-        )
-        yield _gauge(
-            "rmqstore_halfmsg_in_doubt",
-            "half messages without an end",
-            [(broker, len(store.in_doubt()))],
-        )
+        yield from self._waiting()
         kinds = Counter(one.kind for one in broker_start_of(store).findings)
         yield _gauge(
             "rmqstore_verify_problems",
             "problems that a broker would have at its start",
             (({**broker, "kind": kind}, count) for kind, count in sorted(kinds.items())),
         )
+
+    def _waiting(self) -> Iterator[Metric]:
+        """Yield the numbers of messages that wait; none whose file is torn."""
+        broker = self._broker_labels
+        try:
+            levels = Counter(one.level for one in self._of.delayed())
+            yield _gauge(
+                "rmqstore_delay_pending",
+                "delayed messages that wait",
+                (({**broker, "level": str(level)}, count) for level, count in levels.items()),
+            )
+        except StoreCorruptError as error:  # the other figures stay valid
+            log_warning("no figures of delayed messages: %s", error)
+        try:
+            yield _gauge(
+                "rmqstore_halfmsg_in_doubt",
+                "half messages without an end",
+                [(broker, len(self._of.in_doubt()))],
+            )
+        except StoreCorruptError as error:
+            log_warning("no figures of transactions: %s", error)
 
 
 _OF_A_PROCESS = frozenset(

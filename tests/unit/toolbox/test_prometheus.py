@@ -141,4 +141,8 @@ def test_damage(root: Path) -> None:
         if name == "rmqstore_verify_problems"
     }
     assert "json" in kinds
+    (root / "config/delayOffset.json").write_text("{")
+    names = {name for name, _ in parsed(metrics_text(root))}
+    assert "rmqstore_delay_pending" not in names
+    assert "rmqstore_topic_retained_messages" in names
     assert len(parsed(metrics_text(root))) < len(whole) + len(kinds)
