@@ -45,6 +45,7 @@ PAGES_RUN = [  # with the examples that each has at least
     (PROJECT / "README.zh.md", 6),
     (DOCS / "start.zh.md", 11),
     (CLI, 10),
+    (DOCS / "toolbox.md", 24),
 ]
 API = DOCS / "api"
 PAGES = [README, PROJECT / "README.zh.md", *sorted(DOCS.rglob("*.md"))]
