@@ -97,7 +97,7 @@ JAVA :=
 endif
 endif
 MAVEN := $(and $(JAVA),$(shell command -v mvn))
-SOURCES := pyproject.toml setup.py README.md LICENSE \
+SOURCES := pyproject.toml setup.py README.md LICENSE docs/rmqstore.1 \
     $(sort $(shell find src -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -name py.typed))
 
 .PHONY: demo demo-producer demo-spark demo-cluster lakehouse builds docs test test-all lint asan tsan \

@@ -10,7 +10,8 @@ python=$(realpath -s "${1:?python}") mode=${2:?mode} tree=${3:?tree} out=${4:?ou
 rm -rf "$out"
 mkdir -p "$out/tree"
 (cd "$tree" && tar -cf - --exclude='*.so' --exclude='*.c' --exclude=__pycache__ \
-    --exclude='*.egg-info' pyproject.toml setup.py README.md LICENSE src) | tar -xf - -C "$out/tree"
+    --exclude='*.egg-info' pyproject.toml setup.py README.md LICENSE src docs/rmqstore.1) |
+    tar -xf - -C "$out/tree"
 if [ "$mode" = plants ]; then
     "$tree/scripts/plant.sh" "$out/tree"
     mode=faults

@@ -151,7 +151,7 @@ def backup(
 def backup_of(
     store: MessageStore,
     directory: str | os.PathLike[str],
-    progressed: Progressed = lambda done, total: None,
+    progressed: Progressed | None = None,
 ) -> list[BackupFile]:
     """Return :func:`backup` of an open store; ``progressed`` gets bytes so far, and in all."""
     target = target_of(Path(os.path.abspath(os.fsdecode(directory))))  # noqa: PTH100
@@ -166,7 +166,7 @@ def backup_of(
             origin, known = _load(target)
             if os.path.realpath(origin) != os.path.realpath(store.path):
                 raise wrong_value("directory", f"a backup of {store.path}", f"one of {origin}")
-        return _BackupRun(store, target, known).make(progressed)
+        return _BackupRun(store, target, known).make(progressed or (lambda done, total: None))
 
 
 class _BackupRun:
@@ -305,7 +305,7 @@ def _locked(target: Path, store: str) -> Iterator[None]:
 
 def verify_backup(
     directory: str | os.PathLike[str],
-    progressed: Callable[[int, int], None] = lambda done, total: None,
+    progressed: Progressed | None = None,
 ) -> list[BackupCheck]:
     """Read all files of a backup, and compare them with its manifest.
 
@@ -339,7 +339,8 @@ def verify_backup(
     def count(size: int) -> None:
         nonlocal done
         done += size
-        progressed(done, total)
+        if progressed is not None:
+            progressed(done, total)
 
     wanted = [name for name in known if name in there]
     sums = dict(zip(wanted, _sums((there[name] for name in wanted), count), strict=True))
