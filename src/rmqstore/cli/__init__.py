@@ -129,7 +129,11 @@ class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb; end silently when the reader of a pipe closes it."""
         try:
-            result = super().invoke(ctx)
+            try:
+                result = super().invoke(ctx)
+            except click.exceptions.Exit:
+                sys.stdout.flush()
+                raise
             sys.stdout.flush()
         except BrokenPipeError:
             failures.drop_standard_output()

@@ -81,6 +81,24 @@ def test_many_problems_are_bounded(run: Run, root: Path) -> None:
     assert len(rows(run("verify", root))) == 32
 
 
+@pytest.mark.parametrize("to", ["pipe", "/dev/full"])
+def test_output_that_cannot_be_written(root: Path, to: str) -> None:
+    (root / "checkpoint").unlink()
+    if to == "pipe":
+        reader, writer = os.pipe()
+        os.close(reader)
+    else:
+        writer = os.open(to, os.O_WRONLY)
+    command = [sys.executable, "-m", "rmqstore", "verify", root]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    if to == "pipe":
+        assert (done.returncode, done.stderr) == (0, "")
+    else:
+        assert done.returncode == 4
+        assert done.stderr == "rmqstore: standard output: No space left on device\n"
+
+
 def test_notes_are_no_problems(run: Run, root: Path) -> None:
     (root / "abort").touch()
     result = run("verify", root)
