@@ -8,11 +8,13 @@ Source: ``common/ConfigManager.java load``, ``loadBak``; ``broker/topic/TopicCon
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rmqstore.brokerfiles import fastjson
+from rmqstore.brokerfiles.configfile import MAX_BYTES
 from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
 from rmqstore.files import paths
 from rmqstore.files.regular import not_regular, open_regular
@@ -80,11 +82,21 @@ def _file_findings(
     if main.state == "good":
         return
     if main.state == "nothing" and backup.state == "nothing":
-        if waiting:
+        if main.reason or backup.reason:  # there is one, without a byte
+            message = f"{main.reason or 'missing'}, and "
+            message += f"{name}.bak is empty" if backup.reason else f"there is no {name}.bak"
+            yield Finding(
+                "lost" if backup.reason else "warn",  # a crash in the first write leaves no .bak
+                "json", file, None,
+                f"{message}: a broker begins without {without}; put back a copy",
+                line=f"load {path} OK",
+                by_start=bool(backup.reason) and name != paths.DELAY_OFFSET_JSON,
+            )  # fmt: skip
+        elif waiting:
             message = "missing: a broker delivers every delayed message again"
             yield Finding("warn", "missing-file", file, None, message)
         return
-    reason = main.reason or "missing or empty"
+    reason = main.reason or "missing"
     if backup.state == "torn":
         message = (
             f"{reason}, and {name}.bak: {backup.reason}: put back a copy of either, or move both "
@@ -143,19 +155,26 @@ def read_json(path: Path, table: str, kinds: type | tuple[type, ...]) -> _JsonFi
         if (what := not_regular(path)) is not None:
             return _JsonFile("torn", what)
         with open_regular(path) as file:
-            data = file.read()
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_BYTES:
+                return _JsonFile("torn", f"{size:,} bytes, of at most {MAX_BYTES:,}")
+            data = file.read(MAX_BYTES)
     except FileNotFoundError:
         return _JsonFile("nothing")
     except OSError as error:
         return _JsonFile("torn", error.strerror or str(error))
+    return _parsed(path.name.removesuffix(".bak"), data, table, kinds)
+
+
+def _parsed(name: str, data: bytes, table: str, kinds: type | tuple[type, ...]) -> _JsonFile:
     if not data:
-        return _JsonFile("nothing")
+        return _JsonFile("nothing", "empty")
     text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip(" \t\r\n")
     try:
         value = fastjson.loads(text) if text else ""
     except fastjson.JsonError as error:
         return _JsonFile("torn", f"no JSON ({error})")
-    return _decoded(path.name.removesuffix(".bak"), value, text, table, kinds)
+    return _decoded(name, value, text, table, kinds)
 
 
 def _decoded(

@@ -210,7 +210,9 @@ def test_a_configuration_of_another_size(root, tmp_path, field, value, file):
 JSON_CASES = [
     # main, backup, verdict, kind; None: no file
     ("{}", None, "starts", None),
-    ("", None, "starts", None),
+    ("", None, "starts", "json"),  # by a crash in the first write, or emptied
+    ("", "", "loses", "json"),
+    (None, "", "loses", "json"),
     (None, None, "starts", None),
     ('{"a', "{}", "starts", "json-backup-used"),
     (None, "{}", "starts", "json-backup-used"),
@@ -251,6 +253,14 @@ def write_both(root: Path, name: str, main: str | None, backup: str | None) -> P
         if text is not None:
             each.write_text(text.replace("TABLE", TABLES[name]))
     return path
+
+
+def test_a_json_file_of_any_size_is_not_read(root):
+    path = write_both(root, "subscriptionGroup", "{}", None)
+    os.truncate(path, 1 << 40)
+    found = start(root)
+    assert [one.kind for one in found.findings] == ["json"]
+    assert "1,099,511,627,776 bytes" in found.findings[0].message
 
 
 @pytest.mark.parametrize(("main", "backup", "broker", "kind"), JSON_CASES)
