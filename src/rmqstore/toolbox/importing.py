@@ -459,5 +459,13 @@ def _opened(file: File, form: str | None) -> Iterator[MessageFile]:
 @contextlib.contextmanager
 def _copied(file: IO[bytes]) -> Iterator[IO[bytes]]:
     with tempfile.TemporaryFile() as copy:
-        shutil.copyfileobj(file, copy, _COPIED)
+        try:
+            shutil.copyfileobj(file, copy, _COPIED)
+            copy.flush()
+        except OSError as error:
+            if error.filename is None and error.errno is not None:
+                place = tempfile.gettempdir()
+                why = f"{os.strerror(error.errno)}, for a copy of the file: TMPDIR names the place"
+                raise OSError(error.errno, why, place) from error
+            raise
         yield copy
