@@ -48,9 +48,9 @@ def verify(
 ) -> None:
     """Check a store: would a 4.9.3 broker start, what is wrong, what mends it.
 
-    Names, lengths, headers and both ends of files are read, with --full everything.  Nothing is
-    written.  "stop" keeps a broker from starting, "lost" is lost or would be by its start, "warn"
-    is neither.  Exit code 1 if there is something to do.
+    Names, lengths, headers and both ends of files are read, with --full and in small stores
+    everything.  Nothing is written.  "stop" keeps a broker from starting, "lost" is lost or would
+    be by its start, "warn" is neither.  Exit code 1 if there is something to do.
     """
     from rmqstore.toolbox.verify import report_on
 

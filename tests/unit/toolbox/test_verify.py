@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -256,7 +257,21 @@ def test_the_way_on(root: Path) -> None:
         toolbox.verify(root / "config")
 
 
-def test_the_log_read_whole_decides_what_a_start_loses(root: Path) -> None:
+def test_a_small_store_is_read_whole(root: Path) -> None:
+    (root / "abort").touch()
+    records = damaged_store.records(root)
+    number = next(at for at, one in enumerate(records) if one.physical_offset >= MIDDLE) + 3
+    damaged_store.poke(root, records[number].physical_offset + 100, b"\xff")
+    report = check(root)
+    assert report.full
+    assert report == check(root, full=True)
+    assert (report.broker, report.problems[0].kind) == ("loses", "bad-record")
+
+
+def test_the_log_read_whole_decides_what_a_start_loses(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["rmqstore.toolbox.verify"], "_SMALL", -1)
     (root / "abort").touch()
     records = damaged_store.records(root)
     number = next(at for at, one in enumerate(records) if one.physical_offset >= MIDDLE) + 3
@@ -289,7 +304,8 @@ def test_a_torn_tail_of_a_killed_store(root: Path, full: bool) -> None:
     assert report.broker == "starts"
 
 
-def test_ext_units(tmp_path: Path) -> None:
+def test_ext_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["rmqstore.toolbox.verify"], "_SMALL", -1)
     root = tmp_path / "store"
     with rmqstore.open(root, "a", config=queue_ext.config()) as store:
         queue_ext.fill(store, 0, 40)
