@@ -9,6 +9,7 @@ Source: ``store/ConsumeQueue.java``.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import uuid
@@ -40,6 +41,7 @@ __all__ = [
 
 _OPEN_FILES = 200
 _BLANK_UNITS = 50_000  # written at a time
+_PIECE_BYTES = 50_000 * UNIT_BYTES  # read at a time
 
 
 @dataclass(frozen=True)
@@ -374,3 +376,36 @@ class QueueFiles:
                 data = b""
             yield path, at // UNIT_BYTES, data.ljust(upto - at, b"\0")
             at = upto
+
+    def written(self, start: int, stop: int) -> Iterator[tuple[Path, int, bytes]]:
+        """Read as :meth:`read`, in pieces, without the parts of files that are holes."""
+        at, end = start * UNIT_BYTES, stop * UNIT_BYTES
+        while at < end:
+            first = at - at % self._file_size
+            upto = min(end, first + self._file_size)
+            path = self._file(first)
+            try:
+                with open_regular(path) as file:
+                    for offset, data in _pieces(file.fileno(), at - first, upto - first):
+                        yield path, (first + offset) // UNIT_BYTES, data
+            except FileNotFoundError:
+                pass
+            at = upto
+
+
+def _pieces(fd: int, at: int, upto: int) -> Iterator[tuple[int, bytes]]:
+    """Yield whole units of a part of a queue file, with their offsets in it, without holes."""
+    while at < upto:
+        try:
+            data_at = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # the rest is a hole
+                return
+            raise
+        at = max(at, data_at - data_at % UNIT_BYTES)
+        data = os.pread(fd, min(upto - at, _PIECE_BYTES), at)
+        data = data[: len(data) - len(data) % UNIT_BYTES]
+        if not data:
+            return
+        yield at, data
+        at += len(data)

@@ -278,7 +278,7 @@ class _WholeCheck:
             for low, high in [*spans, [stop, stop]]:
                 if at < min(low, stop):
                     walk = walk or self.plan.walk(0)
-                    for path, first, data in files.read(at, min(low, stop)):
+                    for path, first, data in files.written(at, min(low, stop)):
                         wrong = self._without_record(queue, first, data, walk, damage)
                         if wrong:
                             result.units += len(wrong)

@@ -268,6 +268,19 @@ def test_a_small_store_is_read_whole(root: Path) -> None:
     assert (report.broker, report.problems[0].kind) == ("loses", "bad-record")
 
 
+def test_a_huge_sparse_queue_file(root: Path) -> None:
+    (extra := root / "consumequeue/Topic1/77").mkdir()
+    units = (root / FIRST).read_bytes()
+    with (extra / f"{0:020}").open("wb") as file:
+        file.truncate(1 << 40)
+        file.seek(1 << 39)
+        file.write(units[:20] * 2)
+    report = check(root, full=True)
+    (one,) = (one for one in report.problems if one.kind == "queue-extra")
+    assert one.file.startswith("consumequeue/Topic1/77")
+    assert one.offset == (1 << 39) // 20 * 20
+
+
 def test_the_log_read_whole_decides_what_a_start_loses(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
