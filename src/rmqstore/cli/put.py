@@ -86,6 +86,10 @@ def put(
                 "properties; --raw stores the lines themselves"
             )
         say("the lines are messages as cat writes them; --raw stores the lines themselves")
+        try:
+            _columns_of(first, range(1, len(first) + 1))  # before a store is made
+        except ValueError as error:
+            raise CliError(f"{error}; nothing was stored", USAGE) from None
     stored = read = 0
     with (
         open_store(store, "a", config) as opened,

@@ -409,6 +409,8 @@ def _fix(root: str, problems: Collection[Finding]) -> str | None:
     kinds -= _BY_HAND
     if not kinds or any((one.kind, one.file) == _NO_LOG for one in problems):
         return None
+    if any(one.kind == "newer-format" and one.by_start for one in problems):
+        return None  # a log for another broker: it is not to be mended for this one
     store = shlex.quote(root)
     if kinds == {"offset-beyond-end"}:
         return f"rmqstore offsets {store} set -g GROUP --to last"

@@ -257,7 +257,10 @@ def test_put_of_mixed_lines(run: Run, root: Path, tmp_path: Path, conf: Path) ->
     assert not (tmp_path / "m").exists()
     without = run("cat", root, "--body", "none").stdout_bytes
     nothing = run("put", tmp_path / "m", "t", "-c", conf, input=without)
+    assert nothing.exit_code == 2
     assert "line 1: has neither body" in nothing.stderr
+    assert nothing.stderr.endswith("; nothing was stored\n")
+    assert not (tmp_path / "m").exists()
 
 
 def test_the_names_that_put_reserves_are_known(root: Path) -> None:
