@@ -215,7 +215,7 @@ def _verified(
         # Files that are read one after the other may differ by what was written in between.
         with opening.open(opened.path, config=config) as again:
             second = _check(again, config, owner, full=full, jobs=jobs, done=None)
-        found = _in_both(found, second)
+        found = _in_both(opened.path, found, second)
     return found
 
 
@@ -226,12 +226,18 @@ def _owner(path: str) -> LockOwner | None:
         return None
 
 
-def _in_both(first: Report, second: Report) -> Report:
+def _in_both(root: str, first: Report, second: Report) -> Report:
     """Return the second report with the problems that the first has as well."""
-    known = {(one.kind, one.file, one.offset) for one in first.problems}
-    kept = [one for one in second.problems if (one.kind, one.file, one.offset) in known]
+    known = set(map(_identity, first.problems))
+    kept = [one for one in second.problems if _identity(one) in known]
     start = verdict_on(one for one in second.start.findings if one in kept)
-    return replace(second, start=start, problems=tuple(kept), fix=second.fix if kept else None)
+    return replace(second, start=start, problems=tuple(kept), fix=_fix(root, kept))
+
+
+def _identity(one: Finding) -> tuple[object, ...]:
+    """Return how a problem is known again; an index file grows while it is read, at other links."""
+    words = one.message if one.kind.startswith("index-") else ""
+    return one.kind, one.file, one.offset, words
 
 
 def _check(

@@ -425,6 +425,30 @@ def test_beside_a_live_owner(owner: tuple[Path, rmqstore.MessageStore]) -> None:
     assert "bad-record" in {one.kind for one in report.problems}
 
 
+def test_an_index_file_that_grows(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    config = StoreConfig(max_hash_slot_num=200_000, max_index_num=800_000)
+    stop = threading.Event()
+    with rmqstore.open(root, "a", config=config) as store:
+
+        def put() -> None:
+            while not stop.is_set():
+                store.put_many("T", bodies=[b"x" * 200] * 50)
+                time.sleep(0.002)
+
+        store.put_many("T", bodies=[b"x"] * 3000)
+        thread = threading.Thread(target=put)
+        thread.start()
+        try:
+            for _ in range(4):
+                report = toolbox.verify(root, full=True, jobs=1)
+                assert {one.kind for one in report.problems} == {"lock"}
+                assert (report.clean, report.fix) == (True, None)
+        finally:
+            stop.set()
+            thread.join()
+
+
 def test_processes(root: Path) -> None:
     poke(LOG(MIDDLE), 5000, b"\xff")(root)
     one, two = check(root, full=True), toolbox.verify(root, full=True, jobs=2)
