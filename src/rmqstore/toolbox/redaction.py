@@ -30,7 +30,7 @@ _IDS = frozenset(("UNIQ_KEY", "__transactionId__", "ORIGIN_MESSAGE_ID", "DLQ_ORI
 _CHECKSUM = "__CRC32#"  # of the record as it was
 _PART_LEAST = 4  # characters of a key that is replaced within other values
 _V4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.]*\d)")
-_V6 = re.compile(r"\[[0-9A-Fa-f:.]{2,45}\]")
+_V6 = re.compile(r"\[[0-9A-Fa-f:.]{2,45}\]|(?<![\w:.])[0-9A-Fa-f:.]{2,45}(?![\w:.])")
 _HEX = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 _V4_DIGITS, _V6_DIGITS = 8, 32
 _REMEMBERED = 1 << 12
@@ -170,9 +170,13 @@ class Redaction:
                 packed = ipaddress.ip_address(match[0].strip("[]")).packed
             except ValueError:
                 return match[0]
-            return self._text(packed)
+            text = self._text(packed)
+            return text if match[0].startswith("[") else text.strip("[]")
 
-        return _V6.sub(other, _V4.sub(other, value))
+        def other_v6(match: re.Match[str]) -> str:
+            return other(match) if ":" in match[0] else match[0]
+
+        return _V6.sub(other_v6, _V4.sub(other, value))
 
     def _digits(self, value: bytes, count: int) -> str:
         """Return so many hexadecimal digits by a keyed hash."""
