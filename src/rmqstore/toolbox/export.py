@@ -15,6 +15,7 @@ from rmqstore import opening
 from rmqstore.base.arguments import one_of, wrong_type, wrong_value
 from rmqstore.base.syncing import sync_path
 from rmqstore.columns.side_by_side import cores
+from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreCorruptError
 from rmqstore.toolbox.formats import (
     ColumnFileWriter,
@@ -369,7 +370,9 @@ def _dropped_on_error(into: CountedFile) -> Iterator[CountedFile]:
 
 def _check_file(store: MessageStore, path: Path) -> None:
     """Raise unless a file can be made at a path."""
-    if os.path.realpath(path).startswith(os.path.realpath(store.path) + os.sep):
+    places = [Path(store.path), *log_directories(store.path, store.config)]
+    made = os.path.realpath(path)
+    if any(made.startswith(os.path.realpath(place) + os.sep) for place in places):
         raise wrong_value("file", "outside the store", str(path))
     if os.path.lexists(path):
         raise FileExistsError(errno.EEXIST, "exists, and is not replaced", str(path))

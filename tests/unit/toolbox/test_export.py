@@ -96,6 +96,7 @@ def secret(tmp_path: Path) -> Path:
                 properties={
                     "note": f"for {SECRET_KEYS[0]} by {HOST}",
                     "who": SECRET_KEYS[1],
+                    "peer": "2001:db8::77, [2001:db8::77]:80 at 12:34:56",
                     "n": str(number),
                 },
                 born_host=f"{HOST}:5{number:04}",
@@ -112,7 +113,7 @@ def test_redaction_leaves_nothing(secret: Path, tmp_path: Path, form: str) -> No
     data = file.read_bytes() if form != "parquet" else repr(read(file, form)).encode()
     packed = bytes(map(int, HOST.split("."))).hex()
     hidden = [b"secret", HOST.encode(), packed.encode(), packed.upper().encode(), b"order-0"]
-    hidden += [key.encode() for key in SECRET_KEYS]
+    hidden += [b"2001:db8", *(key.encode() for key in SECRET_KEYS)]
     hidden += [str(one.uniq_key).encode() for one in messages]
     hidden += [str(one.body_crc).encode() for one in messages]
     for text in hidden:
@@ -128,6 +129,9 @@ def test_redaction_leaves_nothing(secret: Path, tmp_path: Path, form: str) -> No
         assert [row["born_host"][-6:] for row in rows] == [f":5{at:04}" for at in range(20)]
         assert {row["properties"]["n"] for row in rows} == set(map(str, range(20)))
         assert {row["tags"] for row in rows} == {"paid"}
+        (peer,) = {row["properties"]["peer"] for row in rows}
+        bare, bracketed = peer.removesuffix(" at 12:34:56").split(", ")
+        assert bracketed == f"[{bare}]:80"
     # It is a file of messages still, whose keys are found.
     toolbox.import_messages(file, tmp_path / "n", config=SMALL)
     with rmqstore.open(tmp_path / "n") as store:
@@ -196,6 +200,11 @@ def test_nothing_is_replaced_or_left(broker: Path, tmp_path: Path) -> None:
         toolbox.export(broker, tmp_path / "p.csv")
     with pytest.raises(ValueError, match="outside the store"):
         toolbox.export(broker, broker / "o.csv")
+    (broker / "commitlog").rename(log := tmp_path / "log")
+    elsewhere = damaged_store.CONFIG.replace(store_path_commit_log=str(log))
+    with pytest.raises(ValueError, match="outside the store"):
+        toolbox.export(broker, log / "o.csv", config=elsewhere)
+    log.rename(broker / "commitlog")
     with pytest.raises(ValueError, match="ending"):
         toolbox.export(broker, tmp_path / "o.xls")
     with pytest.raises(ValueError, match="redact must be one of"):
