@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from typing import Any, Literal
 
@@ -21,10 +22,11 @@ from rmqstore.cli.common import (
     unknown_name,
     zone_option,
 )
-from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
+from rmqstore.cli.failures import NOT_FOUND, UNREADABLE, USAGE, CliError, say
 from rmqstore.cli.output import Column
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.writers import writer_for
+from rmqstore.errors import StoreNotFoundError
 from rmqstore.toolbox.backups import backup_of, verify_backup
 from rmqstore.toolbox.differences import difference_of
 from rmqstore.toolbox.extracts import extract_of
@@ -103,8 +105,8 @@ def extract(
                 on_corruption,
                 progressed=_shown_by(progress),
             )
-        except ValueError as error:
-            raise CliError(re.sub("^out must", "DIRECTORY must", str(error)), USAGE) from None
+        except (FileExistsError, ValueError) as error:
+            raise _unsuitable(error) from None
     with writer_for(output, _SUMMARY, local=local) as writer:
         writer.row({**dataclasses.asdict(made), "seconds": round(made.seconds, 3)})
     if made.skipped:
@@ -154,6 +156,15 @@ def diff(
                 writer.row(dataclasses.asdict(row))
     if found:
         ctx.exit(NOT_FOUND)
+    if not full:
+        say("no difference in positions, sizes and tags; --full compares what the messages hold")
+
+
+def _unsuitable(error: FileExistsError | ValueError) -> CliError:
+    """Return the error for a DIRECTORY in which nothing can be made."""
+    if isinstance(error, FileExistsError):
+        return CliError(f"{os.fsdecode(error.filename)}: {error.strerror}", USAGE)
+    return CliError(re.sub("^(out|directory) must", "DIRECTORY must", str(error)), USAGE)
 
 
 def _backup(*, store: str, config: str | None, directory: str, output: str | None) -> None:
@@ -166,9 +177,8 @@ def _backup(*, store: str, config: str | None, directory: str, output: str | Non
     with open_store(store, "r", config) as opened, Progress("copying", "bytes") as progress:
         try:
             rows = backup_of(opened, directory, _shown_by(progress))
-        except ValueError as error:
-            text = re.sub("^directory must", "DIRECTORY must", str(error))
-            raise CliError(text, USAGE) from None
+        except (FileExistsError, ValueError) as error:
+            raise _unsuitable(error) from None
     with writer_for(output, _FILES) as writer:
         for row in rows:
             writer.row(dataclasses.asdict(row))
@@ -177,7 +187,10 @@ def _backup(*, store: str, config: str | None, directory: str, output: str | Non
 def _verify(directory: str, output: str | None) -> bool:
     """Show the files of a backup; return whether all are as its manifest has them."""
     with Progress("reading", "bytes") as progress:
-        rows = verify_backup(directory, _shown_by(progress))
+        try:
+            rows = verify_backup(directory, _shown_by(progress))
+        except StoreNotFoundError as error:
+            raise CliError(str(error), UNREADABLE) from None
     with writer_for(output, (*_FILES[:-1], Column("problem"))) as writer:
         for row in rows:
             writer.row({**dataclasses.asdict(row), "copied": False})

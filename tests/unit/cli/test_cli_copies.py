@@ -26,7 +26,7 @@ def test_extract(run: Run, root: Path, tmp_path: Path) -> None:
     assert list(row) == ["messages", "bytes", "seconds", "skipped"]
     assert (row["messages"], row["skipped"]) == (10, 0)
     assert [one["topic"] for one in rows(run("topics", tmp_path / "out"))] == ["orders"]
-    assert "is not empty" in one_line(run("extract", root, tmp_path / "out", "-t", "orders"), 4)
+    assert "is not empty" in one_line(run("extract", root, tmp_path / "out", "-t", "orders"), 2)
     error = one_line(run("extract", root, tmp_path / "o", "-t", "order"), 1)
     assert "did you mean 'orders'" in error
     assert "-t" in run("extract", root, tmp_path / "o").stderr
@@ -69,3 +69,18 @@ def test_backup(run: Run, root: Path, tmp_path: Path) -> None:
     assert "DIRECTORY must be outside the store" in one_line(run("backup", root, root / "x"), 2)
     assert "no backup" in one_line(run("backup", "--verify", root), 4)
     assert "STORE and DIRECTORY are needed" in one_line(run("backup", root), 2)
+
+
+def test_a_directory_that_is_not_empty(run: Run, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/note").write_text("mine")
+    for words in (
+        ("extract", root, tmp_path / "full", "-t", "orders"),
+        ("backup", root, tmp_path / "full"),
+    ):
+        refused = run(*words)
+        assert refused.exit_code == 2
+        assert "is not empty" in refused.stderr
+    none = run("backup", "--verify", tmp_path / "full")
+    assert none.exit_code == 4
+    assert "commitlog" not in none.stderr

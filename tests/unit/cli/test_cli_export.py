@@ -266,7 +266,8 @@ def test_put_of_mixed_lines(run: Run, root: Path, tmp_path: Path, conf: Path) ->
 def test_the_names_that_put_reserves_are_known(root: Path) -> None:
     from rmqstore.toolbox.parsed_lines import own_properties
 
-    names = Path(rmqstore.__file__, "../_native/python/property_names.pxi").resolve().read_text()
+    parts = Path(__file__).parents[3] / "src/rmqstore/_native"
+    names = (parts / "python/property_names.pxi").read_text()
     listed = names.partition("tuple((\n")[2].partition(").split")[0]
     core = "".join(part for part in listed.split('"')[1::2]).split()
     assert len(core) > 30
