@@ -38,6 +38,7 @@ PREFIX = "rmqstore-repair-"
 _MANIFEST = "manifest.jsonl"
 _OPENED = (ABORT, CHECKPOINT, LOCK)  # written at a broker's start or end, or a writer's
 _MANIFEST_MOST = 256 << 20
+_UNDOING = "undoing"
 _PIECE = 1 << 20
 _BLOCK = 4096
 
@@ -126,11 +127,21 @@ class Journal:
                 data = file.read(_MANIFEST_MOST)
         except FileNotFoundError:
             return []
+        torn, at = None, 0
         for line in data.split(b"\n"):
-            with contextlib.suppress(ValueError):
+            one = None
+            with contextlib.suppress(ValueError, RecursionError):
                 one = json.loads(line)
-                if isinstance(one, dict) and isinstance(one.get("op"), str):
-                    found.append(one)
+            if isinstance(one, dict) and isinstance(one.get("op"), str):
+                if torn is not None and one["op"] != _UNDOING:
+                    raise StoreCorruptError(
+                        str(path), torn, "a line is damaged: nothing is undone; the old bytes are "
+                        "beside it: move the directory away to go on"
+                    )  # fmt: skip
+                found.append(one)
+            elif line and torn is None:
+                torn = at
+            at += len(line) + 1
         return found
 
     def _note(self, entry: Entry) -> None:
@@ -156,10 +167,26 @@ class Journal:
 
     # ---- changes
 
+    def _unlink_others(self, name: str) -> None:
+        """Put a copy in the place of a file with other hard links, often those of a backup."""
+        with open_regular(self.root / name) as source:
+            status = os.fstat(source.fileno())
+            if status.st_nlink == 1:
+                return
+            new = self.saved_name(name)
+            _copy_range(source, 0, self.root / new, 0, status.st_size)
+        shutil.copystat(self.root / name, self.root / new)
+        with contextlib.suppress(PermissionError):  # as an unprivileged user's other new files
+            os.chown(self.root / new, status.st_uid, status.st_gid)
+        sync_path(self.root / new)
+        self.move(name)
+        self.place(name, new)
+
     def overwrite(
         self, name: str, start: int, stop: int, pieces: Iterable[tuple[int, bytes]] = ()
     ) -> str:
         """Zero a part of a file and write pieces into it; return where its bytes are saved."""
+        self._unlink_others(name)
         saved = self.saved_name(name)
         with open_regular(self.root / name) as source:
             _copy_range(source, start, self.root / saved, 0, stop - start)
@@ -183,6 +210,7 @@ class Journal:
 
     def resize(self, name: str, size: int) -> str | None:
         """Extend a file by zeros, or cut it; return where the bytes cut off are saved."""
+        self._unlink_others(name)
         status = self._status(name)
         saved = None
         if status["size"] > size:
@@ -274,9 +302,12 @@ class Journal:
         done again from the beginning.
         """
         kinds = ("overwrite", "resize", "move", "place", "make")
-        changes = [one for one in self.entries() if one["op"] in kinds]
+        entries = self.entries()
+        changes = [one for one in entries if one["op"] in kinds]
         for one in changes:
             self._inside(*(one[key] for key in ("file", "saved", "new") if one.get(key)))
+        if entries and entries[-1]["op"] == "done":  # unfinished again, if it is killed
+            self._note({"op": _UNDOING})
         for at in reversed(range(len(changes))):
             self._undo(changes[at], changes[:at])
             reached("undo-step")
@@ -317,6 +348,8 @@ class Journal:
                 path.rmdir()
                 sync_path(path.parent)
             return
+        if any((was["op"], was["file"]) == ("place", one["file"]) for was in before):
+            return  # it is to be removed, or is already
         with open_regular(path, write=True) as file:
             if one["op"] == "overwrite":
                 _zero(file, one["start"], one["stop"])

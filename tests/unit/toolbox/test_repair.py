@@ -148,6 +148,61 @@ def test_undo_is_refused_once_the_store_was_written_to(whole, tmp_path):
         undo(root, tmp_path)
 
 
+@pytest.mark.parametrize("name", ["flip", "middle-short", "queue-file-short", "index-count"])
+def test_hard_links_of_a_backup_keep_their_bytes(whole, tmp_path, name):
+    root = copied(whole, tmp_path)
+    repairs.DAMAGE[name](root)
+    backup = tmp_path / "backup"
+    shutil.copytree(root, backup, copy_function=os.link)
+    damaged = repairs.tree(backup)
+    done = repair(root, apply=True)
+    assert done.left == 0
+    assert repair(root).actions == ()
+    assert repairs.tree(backup) == damaged
+    assert done.journal is not None
+    undo(root, done.journal)
+    assert repairs.tree(root) == repairs.tree(backup) == damaged
+    if name == "flip":
+        assert (root / "commitlog" / ("0" * 20)).samefile(backup / "commitlog" / ("0" * 20))
+
+
+def test_an_undo_of_a_linked_file_killed_at_any_point_is_finished_by_the_next(
+    whole, tmp_path, monkeypatch
+):
+    root = copied(whole, tmp_path)
+    repairs.flip(root, 100)
+    backup = tmp_path / "backup"
+    shutil.copytree(root, backup, copy_function=os.link)
+    damaged = repairs.tree(backup)
+    name = repair(root, apply=True).journal
+    assert name is not None
+    steps = points(lambda: undo(shutil.copytree(root, tmp_path / "count"), name), monkeypatch)
+    for number in range(len(steps)):
+        again = tmp_path / f"again-{number}"
+        shutil.copytree(root, again)
+        assert killed_at(number, lambda again=again: undo(again, name))
+        if (again / name / "manifest.jsonl").exists():
+            undo(again, name)
+        else:
+            shutil.rmtree(again / name)
+        assert repairs.tree(again) == damaged
+
+
+def test_a_journal_with_a_damaged_line_is_kept(whole, tmp_path):
+    root = copied(whole, tmp_path)
+    repairs.flip(root, 100)
+    done = repair(root, apply=True)
+    assert done.journal is not None
+    manifest = root / done.journal / "manifest.jsonl"
+    lines = manifest.read_bytes().split(b"\n")
+    lines[2] = b"\0" * len(lines[2])
+    manifest.write_bytes(b"\n".join(lines))
+    before = repairs.tree(root)
+    with pytest.raises(rmqstore.StoreCorruptError, match="a line is damaged"):
+        undo(root, done.journal)
+    assert repairs.tree(root) == before
+
+
 def test_a_journal_that_names_a_file_outside_is_refused(whole, tmp_path):
     root = copied(whole, tmp_path)
     (tmp_path / "precious").write_bytes(b"x")
