@@ -37,6 +37,7 @@ _SECTIONS = {
         "txn": ("waiting", "Half messages of transactions, and those without an end."),
         "dlq": ("groups", "Dead letters by group."),
         "metrics": ("metrics", "Figures for Prometheus, on standard output or in a file."),
+        "report": ("report", "One HTML file on a store, for a ticket."),
     },
     "find": {
         "cat": ("messages", "Show messages, oldest first."),

@@ -33,6 +33,7 @@ from rmqstore.toolbox.plan import GroupLoss, Plan, PlanEvent, plan
 from rmqstore.toolbox.prometheus import metrics_text
 from rmqstore.toolbox.rebuild import Rebuilt, rebuild
 from rmqstore.toolbox.repair import Action, Repair, repair, undo
+from rmqstore.toolbox.reports import report
 from rmqstore.toolbox.search import grep
 from rmqstore.toolbox.settings import ConfigEntry, config_convert, config_lint, config_show
 from rmqstore.toolbox.unconsumed import unconsumed
@@ -76,6 +77,7 @@ __all__ = [
     "plan",
     "rebuild",
     "repair",
+    "report",
     "statistics",
     "trace",
     "unconsumed",
