@@ -21,13 +21,15 @@ table{border-collapse:collapse;width:100%;font-size:.9rem}
 th,td{text-align:left;vertical-align:top;padding:.25rem .6rem .25rem 0;
 border-bottom:1px solid var(--line)}
 th{color:var(--soft);font-weight:600;overflow-wrap:normal}
-td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+td.n{white-space:nowrap}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 td.b{width:30%}td.b svg{display:block;width:100%;height:1rem;margin-top:.15rem}
 rect{fill:var(--bar)}line{stroke:var(--bad);stroke-width:2;vector-effect:non-scaling-stroke}
 .plot svg{display:block;width:100%;height:9rem;border-bottom:1px solid var(--soft)}
 .axis{display:flex;justify-content:space-between;gap:1rem}
 .axis,.note{color:var(--soft);font-size:.85rem}.bad{color:var(--bad);font-weight:600}
 p{margin:.4rem 0}
+@media(max-width:40rem){body{font-size:14px;padding:.6rem}table{font-size:.8rem}
+th,td{padding-right:.35rem}}
 @media print{body{max-width:none;padding:0;font-size:10pt}tr,.plot{break-inside:avoid}
 rect{print-color-adjust:exact}h2{break-after:avoid}}
 """

@@ -174,7 +174,7 @@ class _Page:
             if (given := os.fspath(self._root)).startswith("/") or "/" in given:
                 text = text.replace(given.rstrip("/") + "/", "").replace(given, "STORE")
             text = _PATH.sub(r".../\1", _QUOTED.sub("'...'", text))
-        return _IPV6.sub("(host)", _IPV4.sub("(host)", text))
+        return _no_hosts(text)
 
     def _verdict(self, checked: Report) -> str:
         parts = [
@@ -219,7 +219,7 @@ class _Page:
         rows = disk_use_of(opened, ("topic",))
         if not rows:
             return [page.paragraph("No messages.")]
-        shown = [(self._clean(one.keys["topic"]), one.messages, one.bytes) for one in rows[:_TOP]]
+        shown = [(_no_hosts(one.keys["topic"]), one.messages, one.bytes) for one in rows[:_TOP]]
         parts = [page.bars(("topic", "messages", "bytes"), shown)]
         if len(rows) > _TOP:
             rest = page.human_bytes(sum(one.bytes for one in rows[_TOP:]))
@@ -252,7 +252,7 @@ class _Page:
             page.columns(
                 values,
                 _minute(first * _HOUR),
-                _minute((last + 1) * _HOUR),
+                _minute((first + len(values) * step) * _HOUR),
                 f"at most {max(values):,} messages in {name}; store time, UTC",
             )
         ]
@@ -292,16 +292,17 @@ class _Page:
             return [page.paragraph("No group has committed an offset.")]
         worst = sorted(totals.items(), key=lambda item: (-item[1][0], item[0]))
         rows = [
-            (self._clean(group), self._clean(topic), count, page.human_bytes(size), behind)
+            (_no_hosts(group), _no_hosts(topic), count, page.human_bytes(size), behind)
             for (group, topic), (count, size, behind) in worst[:_TOP]
         ]
-        parts = [page.table(("group", "topic", "#messages", "#bytes", "#seconds behind"), rows)]
+        parts = [page.table(("group", "topic", "#messages", "#bytes", "#s behind"), rows)]
         if len(worst) > _TOP:
             parts.append(page.paragraph(f"and {len(worst) - _TOP:,} more", "note"))
         return parts
 
     def _waiting(self, opened: MessageStore) -> list[str]:
         rows: list[tuple[str, object]] = []
+        parts: list[str] = []
         for name, listed in (
             ("delayed messages", opened.delayed),
             ("transactions in doubt", opened.in_doubt),
@@ -309,17 +310,20 @@ class _Page:
             try:
                 rows.append((name, len(listed())))
             except (StoreError, OSError) as error:
-                rows.append((name, f"unknown: {self._clean(str(error))}"))
+                rows.append((name, "unknown"))
+                parts.append(page.paragraph(f"{name}: {self._clean(str(error))}", "bad"))
         prefix = dead_letter_topic("")
         dead = {
-            name.removeprefix(prefix): sum(queue.stop - queue.start for queue in topic.values())
+            name.removeprefix(prefix): sum(
+                queue.max_offset - queue.min_offset for queue in topic.values()
+            )
             for name, topic in opened.topics.items()
             if name.startswith(prefix)
         }
         rows.append(("dead letters", sum(dead.values())))
         most = sorted(dead.items(), key=lambda item: (-item[1], item[0]))[:_TOP]
-        rows += [(f"dead letters of {self._clean(group)}", count) for group, count in most]
-        return [page.table(("kind", "#number"), rows)]
+        rows += [(f"dead letters of {_no_hosts(group)}", count) for group, count in most]
+        return [page.table(("kind", "#number"), rows), *parts]
 
     def _retention(self, opened: MessageStore) -> list[str]:
         hours = self._settings.file_reserved_time
@@ -391,6 +395,10 @@ class _Page:
 def _shown(one: ConfigEntry) -> bool:
     """Whether a value is neither an address nor a secret."""
     return _SECRET.search(one.key) is None and _PLAIN.fullmatch(one.value.strip()) is not None
+
+
+def _no_hosts(text: str) -> str:
+    return _IPV6.sub("(host)", _IPV4.sub("(host)", text))
 
 
 def _minute(millis: int) -> str:
