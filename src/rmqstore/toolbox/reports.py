@@ -171,7 +171,7 @@ class _Page:
         if self._redact:
             for one in {os.fspath(self._root.resolve()), os.fspath(self._root.absolute())}:
                 text = text.replace(one + "/", "").replace(one, "STORE")
-            if (given := os.fspath(self._root)).startswith("/") or "/" in given:
+            if "/" in (given := os.fspath(self._root)):
                 text = text.replace(given.rstrip("/") + "/", "").replace(given, "STORE")
             text = _PATH.sub(r".../\1", _QUOTED.sub("'...'", text))
         return _no_hosts(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -88,7 +87,7 @@ def test_contents(root: Path, tmp_path: Path) -> None:
         "closed cleanly",
     ):
         assert wanted in text, wanted
-    assert sorted(os.listdir(tmp_path)) == ["r.html", "s"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["r.html", "s"]
 
 
 def test_names_are_escaped(root: Path, tmp_path: Path) -> None:
