@@ -38,6 +38,7 @@ PREFIX = "rmqstore-repair-"
 _MANIFEST = "manifest.jsonl"
 _OPENED = (ABORT, CHECKPOINT, LOCK)  # written at a broker's start or end, or a writer's
 _MANIFEST_MOST = 256 << 20
+_UNDONE = "undone"
 _UNDOING = "undoing"
 _PIECE = 1 << 20
 _BLOCK = 4096
@@ -74,7 +75,7 @@ def undo_unfinished(root: Path) -> list[str]:
     """
     undone = []
     for journal in unfinished(root):
-        if journal.opened_since():
+        if not journal.is_undone() and journal.opened_since():
             raise StoreCorruptError(
                 str(journal.directory),
                 0,
@@ -124,9 +125,19 @@ class Journal:
         found = []
         try:
             with open_regular(path) as file:
-                data = file.read(_MANIFEST_MOST)
+                data = file.read(_MANIFEST_MOST + 1)
         except FileNotFoundError:
+            if any(self.directory.iterdir()) and not self.is_undone():
+                raise StoreCorruptError(
+                    str(path), 0, "is missing: nothing is undone; the old bytes are in its "
+                    "directory: move that away to go on"
+                ) from None  # fmt: skip
             return []
+        if len(data) > _MANIFEST_MOST:
+            raise StoreCorruptError(
+                str(path), _MANIFEST_MOST, "is larger than any repair makes it: nothing is undone; "
+                "move its directory away to go on"
+            )  # fmt: skip
         torn, at = None, 0
         for line in data.split(b"\n"):
             one = None
@@ -285,6 +296,10 @@ class Journal:
                 return str(name)
         return None
 
+    def is_undone(self) -> bool:
+        """Whether an undo ended when only the journal was left."""
+        return (self.directory / _UNDONE).exists()
+
     def opened_since(self) -> bool:
         """Whether a broker or a writer opened the store since: each leaves one of these changed."""
         entries = self.entries()
@@ -311,13 +326,23 @@ class Journal:
         for at in reversed(range(len(changes))):
             self._undo(changes[at], changes[:at])
             reached("undo-step")
+        self._remove()
+        return changes
+
+    def _remove(self) -> None:
+        """Remove a journal of which all is undone; on a full disk, too."""
+        undone = self.directory / _UNDONE
         with contextlib.suppress(FileNotFoundError):  # first: without it nothing is undone again
-            (self.directory / _MANIFEST).unlink()
+            (self.directory / _MANIFEST).rename(undone)
             sync_path(self.directory)
         reached("undo-done")
-        shutil.rmtree(self.directory)
+        for one in self.directory.iterdir():
+            if one != undone:
+                shutil.rmtree(one) if one.is_dir() and not one.is_symlink() else one.unlink()
+        reached("undo-emptied")
+        undone.unlink(missing_ok=True)  # last: without it the old bytes might be needed
+        self.directory.rmdir()
         sync_path(self.root)
-        return changes
 
     def _inside(self, *names: str) -> None:
         for name in names:
@@ -375,7 +400,7 @@ def open_journal(root: Path, name: str) -> Journal:
     directory = Path(name)
     if directory.parent == Path() and not directory.is_dir():
         directory = root / directory.name
-    there = directory.is_dir() and (directory / _MANIFEST).is_file()
+    there = any((directory / one).is_file() for one in (_MANIFEST, _UNDONE))
     if not there or not directory.resolve().parent.samefile(root):
         known = ", ".join(one.name for one in journals(root)) or "there is none"
         raise wrong_value("journal", f"a journal of {root} ({known})", name)

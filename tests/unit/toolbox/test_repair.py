@@ -181,10 +181,7 @@ def test_an_undo_of_a_linked_file_killed_at_any_point_is_finished_by_the_next(
         again = tmp_path / f"again-{number}"
         shutil.copytree(root, again)
         assert killed_at(number, lambda again=again: undo(again, name))
-        if (again / name / "manifest.jsonl").exists():
-            undo(again, name)
-        else:
-            shutil.rmtree(again / name)
+        undo(again, name)
         assert repairs.tree(again) == damaged
 
 
@@ -200,6 +197,20 @@ def test_a_journal_with_a_damaged_line_is_kept(whole, tmp_path):
     before = repairs.tree(root)
     with pytest.raises(rmqstore.StoreCorruptError, match="a line is damaged"):
         undo(root, done.journal)
+    assert repairs.tree(root) == before
+
+
+def test_a_journal_without_its_manifest_is_kept(whole, tmp_path):
+    root = copied(whole, tmp_path)
+    repairs.flip(root, 100)
+    done = repair(root, apply=True)
+    assert done.journal is not None
+    (root / done.journal / "manifest.jsonl").unlink()
+    before = repairs.tree(root)
+    with pytest.raises(ValueError, match="journal must be a journal of"):
+        undo(root, done.journal)
+    with pytest.raises(rmqstore.StoreCorruptError, match="is missing: nothing is undone"):
+        repair(root, apply=True)
     assert repairs.tree(root) == before
 
 
