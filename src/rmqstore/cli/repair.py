@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,8 +14,10 @@ from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
 from rmqstore.cli.output import Column, resolve
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.writers import writer_for
+from rmqstore.files.paths import CONSUME_QUEUE
 
 if TYPE_CHECKING:
+    from rmqstore.config.store_config import StoreConfig
     from rmqstore.toolbox.rebuild import Rebuilt
     from rmqstore.toolbox.repair import Action
 
@@ -70,6 +73,7 @@ def repair(
         raise click.UsageError("--undo takes no --apply")
     log_nothing()
     settings = load_config(config)
+    guessed = None if undo else _guessed_sizes(store, settings)
     with Progress("repairing" if apply or undo else "examining"):
         if undo is not None:
             try:
@@ -89,6 +93,8 @@ def repair(
         say(f"the old bytes are in {found.journal}; --undo {found.journal} puts them back")
     elif not apply and undo is None:
         say("nothing was changed; --apply repairs it")
+    if guessed and found.actions:
+        say(guessed)
     if found.left:
         ctx.exit(NOT_FOUND)
 
@@ -139,6 +145,8 @@ def rebuild(
 
     log_nothing()
     both = queues == index
+    settings = load_config(config)
+    guessed = _guessed_sizes(store, settings) if queues or both else None
     with Progress("rebuilding" if apply else "comparing"):
         found = toolbox.rebuild(
             store,
@@ -146,7 +154,7 @@ def rebuild(
             index=index or both,
             jobs=jobs,
             apply=apply,
-            config=load_config(config),
+            config=settings,
         )
     with writer_for(output, _REBUILT_COLUMNS) as writer:
         for one in found:
@@ -154,9 +162,31 @@ def rebuild(
     differing = sum(not one.same for one in found)
     if not differing:
         say("all files are as the log has them")
-    elif not apply:
+        return
+    if apply:
+        say("made anew; the old files are in the newest rmqstore-repair-*: repair --undo takes it")
+    else:
         say(f"{differing} of {len(found)} files differ; --apply makes them anew")
+    if guessed:
+        say(guessed)
+    if not apply:
         ctx.exit(NOT_FOUND)
+
+
+def _guessed_sizes(store: str, settings: StoreConfig | None) -> str | None:
+    """Return a warning where new queues get a size that nothing shows."""
+    from rmqstore.config.file_sizes import sizes_left_open
+    from rmqstore.config.store_config import StoreConfig
+
+    chosen = settings or StoreConfig()
+    is_open = "mapped_file_size_consume_queue" in sizes_left_open(chosen)
+    if not is_open or any(Path(store, CONSUME_QUEUE).glob("*/*/*")):
+        return None
+    return (
+        f"no file of a queue shows its size: {chosen.mapped_file_size_consume_queue:,} bytes are "
+        "taken; if the broker.conf has another mappedFileSizeConsumeQueue, give it with -c, or "
+        "the broker does not start"
+    )
 
 
 def _rebuilt_row(one: Rebuilt) -> dict[str, object]:

@@ -139,4 +139,5 @@ def grep(
     damaged.check()
     show.bodies.check()
     if not found and number != 0:
-        raise CliError(f"no message has {pattern!r}", NOT_FOUND)
+        where = "" if properties else " in its body; --properties searches keys, too"
+        raise CliError(f"no message has {pattern!r}{where}", NOT_FOUND)

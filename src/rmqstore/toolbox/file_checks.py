@@ -167,8 +167,9 @@ def file_findings(
     if tree.quarantined:
         yield Finding(
             "warn", "quarantine", paths.QUARANTINE, None,
-            f"{tree.quarantined:,} files, {tree.quarantined_bytes:,} bytes, that recovery took out "
-            "of the store: 'rmqstore restore' lists them",
+            f"{tree.quarantined:,} files, {tree.quarantined_bytes:,} bytes, that a recovery or a "
+            "repair took out of the store: 'rmqstore restore' lists those of recoveries, "
+            "'rmqstore repair --undo' takes the name of a directory rmqstore-repair-*",
         )  # fmt: skip
 
 

@@ -181,7 +181,7 @@ CASES: dict[str, tuple[Damage, str, str, str, bool]] = {
     "backup": (lambda root: (edited(OFFSETS, lambda text: text[:9])(root),
                              write(f"{OFFSETS}.bak", b'{"offsetTable":{}}')(root)),
                "json-backup-used", "warn", OFFSETS, True),
-    "torn backup": (write(f"{OFFSETS}.bak", b"{"), "json", "warn", f"{OFFSETS}.bak", True),
+    "torn backup": (write(f"{OFFSETS}.bak", b"{"), "json", "warn", f"{OFFSETS}.bak", False),
     "deleted topics": (write("rmqstore-deleted.json", b"{"), "json", "lost",
                        "rmqstore-deleted.json", True),
     "beyond": (edited(OFFSETS, lambda text: text.replace("0:", "0:9")), "offset-beyond-end", "warn",
