@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Literal
 
 import pytest
@@ -103,3 +105,42 @@ def test_a_log_that_grows(tmp_path: Path, mode: Literal["r", "r+"]) -> None:
                 assert offsets(reader.scan("t", 0, since=since)) == wanted
         if mode == "r":
             reader.close()
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=["log", "queues", "queue"])
+def test_times_at_the_ends_of_the_range(tmp_path: Path, asked: dict[str, Any]) -> None:
+    """A range without an end has the greatest time too, and one without a beginning the least."""
+    times = [FIRST + n for n in range(COUNT)]
+    times[:500] = [-(1 << 63)] * 500
+    times[2500:] = [(1 << 63) - 1] * 500
+    write(tmp_path, times)
+    with rmqstore.open(tmp_path, config=CONFIG) as store:
+        assert offsets(store.scan(**asked, since=FIRST)) == list(range(500, COUNT))
+        assert offsets(store.scan(**asked, until=FIRST)) == list(range(500))
+
+
+@pytest.mark.parametrize("asked", ASKED[:2], ids=["log", "queues"])
+def test_a_log_that_was_cut_and_appended_to(tmp_path: Path, asked: dict[str, Any]) -> None:
+    """Blocks that an open reader walked are another's records, as after a broker's recovery."""
+    places = write(tmp_path, [FIRST + n for n in range(1500)])
+    with rmqstore.open(tmp_path, config=CONFIG) as reader:
+        assert offsets(reader.scan(**asked, since=FIRST + 1400)) == list(range(1400, 1500))
+        with (tmp_path / "commitlog" / f"{0:020}").open("r+b") as file:
+            file.seek(places[700])
+            file.write(bytes(FILE - places[700]))
+        shutil.rmtree(tmp_path / "consumequeue")
+        (tmp_path / "checkpoint").unlink()
+        rmqstore.open(tmp_path, "r+", config=CONFIG).close()
+        log = rmqstore.CommitLog(tmp_path / "commitlog", file_size=FILE, mode="a")
+        for n in range(700, 1600):
+            time = FIRST + 100_000 + n
+            log.append(
+                [rmqstore.encode_record("t", b"x" * 1000, queue_offset=n, store_timestamp=time)]
+            )
+        log.close()
+        rmqstore.open(tmp_path, "r+", config=CONFIG).close()
+        deadline = monotonic() + 10
+        while reader.scan(**asked).count() < 1600 and monotonic() < deadline:
+            sleep(0.05)
+        assert offsets(reader.scan(**asked, since=FIRST + 100_000)) == list(range(700, 1600))
+        assert offsets(reader.scan(**asked, until=FIRST + 100_000)) == list(range(700))

@@ -15,7 +15,8 @@ cdef enum:
     CLOCK_STEP_MS = 3600000      # the margin: the greatest clock step tolerated
     TIMES_WALKED = 1 << 30
     BLOCK_BYTES = 1 << 20        # of a block, at most
-    FILE_BLOCKS = 64             # of a small file
+    BLOCK_LEAST = 8 << 10        # of a block: blocks of many small files must not fill the memory
+    FILE_BLOCKS = 64             # of a small file, at most
 
 
 cdef int64_t times_find(const LogTimes *times, int64_t start) noexcept nogil:
@@ -100,18 +101,38 @@ cdef void times_doubt(FileTimes *entry) noexcept nogil:
         entry.blocks[entry.block_count - 1].newest = INT64_MOST
 
 
+cdef void times_reset(FileTimes *entry) noexcept nogil:
+    """Forget what was walked."""
+    entry.until = entry.start
+    entry.oldest = INT64_MOST
+    entry.newest = INT64_LEAST
+    entry.back = 0
+    entry.block_count = 0
+
+
+cdef bint times_are_stale(Store *store, const FileTimes *entry) noexcept nogil:
+    """Whether the last walked record is gone: an owner's recovery cut the log, then appended."""
+    cdef char head[RECORD_HEAD_BYTES]
+    return not store.writable and (
+        log_bytes(store, entry.last_record.physical_offset, RECORD_HEAD_BYTES, head)
+        != RECORD_HEAD_BYTES or not head_is_of(head, &entry.last_record))
+
+
 cdef void times_walk(Store *store, FileTimes *entry, int64_t stop) noexcept nogil:
     """Extend an entry to the file's records below ``stop``, without damage.  Under the lock."""
     cdef Cursor cursor
     cdef Record record
     cdef const char *data
     cdef BlockTimes *block
-    cdef int64_t block_bytes = min(store.log.file_size // FILE_BLOCKS, BLOCK_BYTES)
+    cdef int64_t block_bytes = max(
+        <int64_t>BLOCK_LEAST, min(store.log.file_size // FILE_BLOCKS, BLOCK_BYTES))
     cdef int64_t time
     cdef int64_t rc = 1
     stop = min(stop, entry.start + store.log.file_size)
     if entry.until >= stop:
         return
+    if entry.block_count and times_are_stale(store, entry):
+        times_reset(entry)
     cursor_init(&cursor, store, entry.until, stop)
     cursor.check_crc = False
     cursor.in_place = not store.writable
@@ -127,6 +148,7 @@ cdef void times_walk(Store *store, FileTimes *entry, int64_t stop) noexcept nogi
                 block.oldest = min(block.oldest, time)
                 block.newest = max(block.newest, time)
             entry.last = time
+            entry.last_record = record
             entry.oldest = min(entry.oldest, time)
             entry.newest = max(entry.newest, time)
             entry.back = max(entry.back, entry.newest - time)
@@ -309,6 +331,9 @@ cdef FileTimes *times_blocks(Store *store, int64_t offset, int64_t head) noexcep
     if entry.block_count == 0 or entry.blocks[0].start != start \
             or not times_are_whole(store, entry, head):
         return NULL
+    if times_are_stale(store, entry):
+        times_reset(entry)
+        return NULL
     return entry
 
 
@@ -333,7 +358,7 @@ cdef void times_skip_newer(
 ) noexcept nogil:
     """Lower ``stop`` below the blocks of its file from ``until`` on.  Under the lock."""
     cdef FileTimes *entry = times_blocks(store, stop[0] - 1, head) if stop[0] > at else NULL
-    cdef int64_t i = 0 if entry == NULL else entry.block_count
+    cdef int64_t i = 0 if entry == NULL or until == INT64_MOST else entry.block_count
     while i > 0:
         i -= 1
         if entry.blocks[i].start < stop[0]:

@@ -170,6 +170,7 @@ cdef struct FileTimes:
     int64_t until                # the fields below cover the records before
     int64_t first                # of the first record, INT64_LEAST if that is bad
     int64_t last
+    Record last_record           # of a file that was walked
     int64_t oldest
     int64_t newest
     int64_t back                 # most ms by which a record is older than an earlier one
