@@ -83,6 +83,10 @@ cdef int64_t recover_repair(
         if rc < 0:
             return rc
     force_begin(&force, store)
+    if force_is_long(&force):
+        rc = force_end(&force, failure)
+        if rc < 0:
+            return rc
     completed = recover_derived(store, checkpoint, failure)
     forced = force_end(&force, failure)
     if completed < 0 or forced < 0:

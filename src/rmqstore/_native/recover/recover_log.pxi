@@ -194,11 +194,18 @@ cdef void force_begin(LogForce *force, Store *store) noexcept nogil:
         and thread_start(&force.thread, "rmq-force", force_run, force) == 0
 
 
+cdef bint force_is_long(LogForce *force) noexcept nogil:
+    """Whether the files, mapped until they are flushed, might exceed the mappings of a process."""
+    return force.stop - atomic_get(&force.store.log.flushed) \
+        > WRITER_MAPPINGS * force.store.log.file_size
+
+
 cdef int64_t force_end(LogForce *force, Failure *failure) noexcept nogil:
-    """Wait until the log is on the disk: 0 or a status."""
+    """Wait until the log is on the disk: 0 or a status.  May be repeated."""
     cdef Store *store = force.store
     if force.started:
         pthread_join(force.thread, NULL)
+        force.started = False
     else:
         force_run(force)
     if force.status == 0:                    # names of the files, and the flushed position
