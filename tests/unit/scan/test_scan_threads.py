@@ -275,6 +275,7 @@ def test_beside_a_live_writer(tmp_path: Path, mode: str) -> None:
     """Each scan is a whole prefix of the log."""
     with rmqstore.open(tmp_path / "store", "a", config=CONFIG) as writer:
         writer.put_many(["t"] * 1000, [b"b" * 700] * 1000, queue_id=0)
+        assert writer.scan("t", 0).count() == 1000  # dispatched: a reader sees what its owner did
         ended = threading.Event()
 
         def put() -> None:
