@@ -205,9 +205,15 @@ def test_interrupted(large: Path, tmp_path: Path) -> None:
     with rmqstore.open(large, "r+") as store:
         for _ in range(10):
             store.put_many("t", [b"%07d" % number * 100 for number in range(20_000)])
-    with subprocess.Popen(
-        [*RMQSTORE, "export", large, tmp_path / "o.csv"], stderr=subprocess.PIPE
-    ) as process:
+    # A shell's job in the background ignores the signal, and so would the process.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [*RMQSTORE, "export", large, tmp_path / "o.csv"], stderr=subprocess.PIPE
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
         unfinished = tmp_path / "o.csv.unfinished"
         deadline = time.monotonic() + 30
         while not unfinished.exists() or unfinished.stat().st_size < 1 << 20:
