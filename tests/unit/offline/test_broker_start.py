@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -55,10 +56,20 @@ def test_a_closed_store_starts(root):
         assert start(root, config) == offline.BrokerStart("starts", None, 0, ())
 
 
+def stand_still(root: Path) -> None:
+    """Wait until an owner's threads change no file any more."""
+    deadline = time.monotonic() + 30
+    before = None
+    while before != (before := listing(root)):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def test_beside_its_owner_and_after_a_kill(root):
     with rmqstore.open(root, "r+") as store:
         store.put("T", b"x", queue_id=1)
-        store.flush()  # so that the files stand still
+        store.flush()
+        stand_still(root)  # blocks and zeros are written ahead by a thread
         found = start(root)
     assert (found.broker, [one.kind for one in found.findings]) == ("starts", ["abort"])
     (root / "abort").touch()
