@@ -284,6 +284,19 @@ cdef int64_t file_set_stop(FileSet *files) noexcept nogil:
     return stop
 
 
+cdef int64_t file_set_stop_below(FileSet *files, int64_t offset) noexcept nogil:
+    """End of the last file that begins at or before ``offset``; 0 without one."""
+    cdef int64_t i
+    cdef int64_t stop = 0
+    lock_take(&files.lock)
+    for i in range(files.count - 1, -1, -1):
+        if files.slots[i].start <= offset:
+            stop = files.slots[i].start + files.file_size
+            break
+    lock_give(&files.lock)
+    return stop
+
+
 cdef int64_t file_set_next_start(FileSet *files, int64_t offset) noexcept nogil:
     """Start of the first file after ``offset``, or E_NOT_FOUND."""
     cdef int64_t i

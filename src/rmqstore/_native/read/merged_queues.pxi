@@ -106,7 +106,8 @@ cdef int64_t lane_begin(
         rc = queue_unit_at(queue, at - 1, &unit)
         if rc != E_NOT_FOUND and rc != E_REMOVED:
             break
-        at = max(low, (at - 1) // file_units * file_units)
+        at = max(low, min((at - 1) // file_units * file_units, file_set_stop_below(
+            &queue.files, (at - 1) * UNIT_BYTES) // UNIT_BYTES))
     while at < first and queue_unit_at(queue, at, &unit) == 0 \
             and unit.physical_offset < physical_offset:
         at += 1                              # of a file that was cut

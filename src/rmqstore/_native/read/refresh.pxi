@@ -202,8 +202,13 @@ cdef int64_t queue_good_units(
     """
     cdef int64_t stop = file_set_stop(&store.log)
     cdef int64_t at = used
+    cdef int64_t held
     while at > known and not unit_is_good(store, queue, at - 1) \
             and not unit_is_removed(store, queue, at - 1):
+        held = file_set_stop_below(&queue.files, (at - 1) * UNIT_BYTES) // UNIT_BYTES
+        if held < at:                        # a gap may be as wide as a name makes it
+            at = max(known, held)
+            continue
         at -= 1
         if at == queue.bad_stop - 1 and known <= queue.bad_start < at \
                 and stop == queue.bad_log_stop and not unit_is_good(store, queue, queue.bad_start):
