@@ -90,7 +90,7 @@ cdef int64_t recover_repair(
     completed = recover_derived(store, checkpoint, failure)
     forced = force_end(&force, failure)
     if completed < 0 or forced < 0:
-        return forced if forced < 0 else completed
+        return completed if completed < 0 else forced        # the one whose text is kept
     KILL_POINT("recover-after-force")
     topics_inferred_deleted(store)
     store.recovery.idle = made == 0 and completed == 0 and not checkpoint.stale \
