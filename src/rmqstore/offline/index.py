@@ -12,12 +12,14 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore import _core
 from rmqstore.config.store_config import StoreConfig
+from rmqstore.errors import StoreError
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.ranges import RangeReport
 from rmqstore.offline.walk import ENTRY_BYTES
@@ -26,6 +28,7 @@ __all__ = [
     "ChainError",
     "IndexEntry",
     "IndexFileReader",
+    "IndexMatch",
     "IndexPlan",
     "LooseEntry",
     "create_index_file",
@@ -369,3 +372,53 @@ def _bytes_of(path: str, start: int, stop: int) -> memoryview:
     with open_regular(path) as file:
         mapped = mmap.mmap(file.fileno(), stop, access=mmap.ACCESS_READ)
     return memoryview(mapped)[start:stop]
+
+
+class IndexMatch:
+    """Entries of a log range, compared in order with those of all index files.
+
+    Attributes
+    ----------
+    parts : list of (str, IndexFileReader, int, int, int)
+        Files with entries of the range that are not compared yet: path, reader, first and last
+        entry, and the end time of the file before, -1 if unknown.
+    differs : bool
+        An entry was not as expected: the rest is to be compared regardless of the order.
+    """
+
+    def __init__(self, config: StoreConfig, files: Iterable[str], start: int, stop: int) -> None:
+        self.parts: list[tuple[str, IndexFileReader, int, int, int]] = []
+        self.differs = False
+        before = -1
+        for path in files:
+            with ExitStack() as opened:
+                try:
+                    part = opened.enter_context(closing(IndexFileReader(path, config)))
+                    low, high = part.first_at(start), part.first_at(stop)
+                except (StoreError, OSError):
+                    before = -1
+                    continue  # reported by the check of that file
+                if low < high:
+                    opened.pop_all()
+                    self.parts.append((path, part, low, high, before))
+                before = part.end_timestamp
+
+    def rest(self, data: memoryview) -> memoryview:
+        """Return what is left of the next entries behind those that are as expected."""
+        while data and self.parts and not self.differs:
+            path, part, low, high, before = self.parts[0]
+            count = min(high - low, len(data) // ENTRY_BYTES)
+            matched = part.matching(low, low + count, data, before)
+            data = data[matched * ENTRY_BYTES :]
+            if low + matched == high:
+                self.parts.pop(0)
+                part.close()
+            else:
+                self.parts[0] = (path, part, low + matched, high, before)
+            self.differs = matched < count
+        return data
+
+    def close(self) -> None:
+        """Close the index files."""
+        for _, part, _, _, _ in self.parts:
+            part.close()

@@ -5,14 +5,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 
 from rmqstore.base.layout import INDEX_HEADER_BYTES, INDEX_RANGE, INDEX_SLOT_BYTES, INT32, INT64_MAX
 from rmqstore.config.store_config import StoreConfig
-from rmqstore.errors import StoreError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
-from rmqstore.offline.index import IndexFileReader, LooseEntry, index_seconds, loose_entries
+from rmqstore.offline.index import (
+    IndexFileReader,
+    IndexMatch,
+    LooseEntry,
+    index_seconds,
+    loose_entries,
+)
 from rmqstore.offline.start_files import numbers_of
 from rmqstore.offline.walk import ENTRY_BYTES, LogWalk
 
@@ -70,50 +75,24 @@ class EntryCheck:
     ) -> None:
         self._end = end  # keys of records after it may be missing
         self._is_behind = start > end or not config.message_index_enable
-        # File, reader, remaining entries of the range, end time of the previous file.
-        self._parts: list[tuple[str, IndexFileReader, int, int, int]] = []
-        before = -1
-        for path in files:
-            with ExitStack() as opened:
-                try:
-                    part = opened.enter_context(closing(IndexFileReader(path, config)))
-                    low, high = part.first_at(start), part.first_at(stop)
-                except (StoreError, OSError):
-                    before = -1
-                    continue  # reported by that file's task
-                if low < high:
-                    opened.pop_all()
-                    self._parts.append((path, part, low, high, before))
-                before = part.end_timestamp
+        self._match = IndexMatch(config, files, start, stop)
         self._wanted: list[LooseEntry] = []  # from the first difference on
         self._uncounted = 0
-        self._differs = False
 
     def compare(self, data: memoryview) -> None:
         """Compare the next entries; those not found in order are kept for :meth:`end`."""
-        while data and self._parts and not self._differs:
-            path, part, low, high, before = self._parts[0]
-            count = min(high - low, len(data) // ENTRY_BYTES)
-            matched = part.matching(low, low + count, data, before)
-            data = data[matched * ENTRY_BYTES :]
-            if low + matched == high:
-                self._parts.pop(0)
-                part.close()
-            else:
-                self._parts[0] = (path, part, low + matched, high, before)
-            self._differs = matched < count
+        data = self._match.rest(data)
         count = len(data) // ENTRY_BYTES
         if self._is_behind:
             return
-        if self._end == INT64_MAX and (not self._parts or len(self._wanted) + count > _KEPT):
+        if self._end == INT64_MAX and (not self._match.parts or len(self._wanted) + count > _KEPT):
             self._uncounted += count  # nothing to compare them with
         else:
             self._wanted += loose_entries(data)
 
     def close(self) -> None:
         """Close the index files."""
-        for _, part, _, _, _ in self._parts:
-            part.close()
+        self._match.close()
 
     def end(self, walk: LogWalk, unread: list[tuple[int, int]]) -> Iterator[tuple[str, str, str]]:
         """Compare what was not found in order; yield kind, file and text of each fault.
@@ -122,7 +101,7 @@ class EntryCheck:
         """
         known = Counter((one.key_hash, one.physical_offset) for one in self._wanted)
         times = {(one.key_hash, one.physical_offset): one.store_timestamp for one in self._wanted}
-        for path, part, low, high, before in self._parts:
+        for path, part, low, high, before in self._match.parts:
             wrong: Counter[str] = Counter()
             first: dict[str, int] = {}
             entries = part.entries(low, min(high, low + _KEPT))

@@ -6,7 +6,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,6 @@ from rmqstore.errors import IncompatibleStoreError, StoreError
 from rmqstore.files import paths
 from rmqstore.files.links import broken_link
 from rmqstore.offline import (
-    ENTRY_BYTES,
     IndexFileReader,
     LogPlan,
     LogWalk,
@@ -31,6 +30,7 @@ from rmqstore.offline import (
     plan_log,
     used_units,
 )
+from rmqstore.offline.index import IndexMatch
 from rmqstore.spark.common.errors import one_line_errors
 from rmqstore.spark.common.options import absolute_path
 from rmqstore.spark.common.sight import SeenStore, seen
@@ -356,49 +356,22 @@ class _EntryCheck:
         self, config: StoreConfig, files: Iterable[str], walk: LogWalk, start: int, stop: int
     ) -> None:
         self._walk = walk
-        # File, reader, remaining entries of the range, end time of the previous file.
-        self._parts: list[tuple[str, IndexFileReader, int, int, int]] = []
-        before = -1
-        for path in files:
-            with ExitStack() as opened:
-                try:
-                    part = opened.enter_context(closing(IndexFileReader(path, config)))
-                    low, high = part.first_at(start), part.first_at(stop)
-                except (StoreError, OSError):
-                    before = -1
-                    continue  # reported by that file's task
-                if low < high:
-                    opened.pop_all()
-                    self._parts.append((path, part, low, high, before))
-                before = part.end_timestamp
+        self._match = IndexMatch(config, files, start, stop)
         self._wanted: list[LooseEntry] = []  # from the first difference on
-        self._differs = False
 
     def compare(self, data: memoryview) -> None:
         """Compare the next entries; those not found in order are kept for :meth:`end`."""
-        while data and self._parts and not self._differs:
-            path, part, low, high, before = self._parts[0]
-            count = min(high - low, len(data) // ENTRY_BYTES)
-            matched = part.matching(low, low + count, data, before)
-            data = data[matched * ENTRY_BYTES :]
-            if low + matched == high:
-                self._parts.pop(0)
-                part.close()
-            else:
-                self._parts[0] = (path, part, low + matched, high, before)
-            self._differs = matched < count
-        self._wanted += loose_entries(data)
+        self._wanted += loose_entries(self._match.rest(data))
 
     def close(self) -> None:
         """Close the index files."""
-        for _, part, _, _, _ in self._parts:
-            part.close()
+        self._match.close()
 
     def end(self) -> Iterator[Row]:
         """Yield the unmatched entries of both sides."""
         known = Counter((one.key_hash, one.physical_offset) for one in self._wanted)
         times = {(one.key_hash, one.physical_offset): one.store_timestamp for one in self._wanted}
-        for path, part, low, high, before in self._parts:
+        for path, part, low, high, before in self._match.parts:
             for at, (key_hash, offset, seconds) in enumerate(part.entries(low, high), low):
                 key = key_hash, offset
                 found = f"entry {at}: key_hash={key_hash}"
