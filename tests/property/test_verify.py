@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import rmqstore
 from rmqstore import toolbox
 from support import damaged_store, oracle_index, oracle_store
 
@@ -21,13 +20,7 @@ SLOTS, ENTRIES = damaged_store.CONFIG.max_hash_slot_num, damaged_store.CONFIG.ma
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = damaged_store.make(tmp_path_factory.mktemp("verify") / "store")
-    with rmqstore.open(root, "r+") as store, store.consumer("Topic1", group="g") as consumer:
-        messages = iter(consumer)
-        for _ in range(50):
-            next(messages)
-        consumer.commit()
-    return root
+    return damaged_store.with_group(tmp_path_factory.mktemp("verify") / "store")
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, int, int]]:

@@ -34,6 +34,16 @@ def make(root: Path) -> Path:
     return root
 
 
+def with_group(root: Path) -> Path:
+    """Make the store, with a group that has consumed 50 messages."""
+    with rmqstore.open(make(root), "r+") as store, store.consumer("Topic1", group="g") as consumer:
+        messages = iter(consumer)
+        for _ in range(50):
+            next(messages)
+        consumer.commit()
+    return root
+
+
 def killed(root: Path) -> Path:
     """Make it a store that was killed, of which nothing is known to be synced."""
     (root / "abort").touch()

@@ -20,13 +20,7 @@ NOON = int(datetime(2026, 5, 4, 12, tzinfo=UTC).timestamp() * 1000)
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eleven log files in two queues, a group that has consumed 50, and a delayed message."""
-    root = damaged_store.make(tmp_path_factory.mktemp("plan") / "store")
-    with rmqstore.open(root, "r+") as store, store.consumer("Topic1", group="g") as consumer:
-        messages = iter(consumer)
-        for _ in range(50):
-            next(messages)
-        consumer.commit()
-    return root
+    return damaged_store.with_group(tmp_path_factory.mktemp("plan") / "store")
 
 
 @pytest.fixture

@@ -32,13 +32,7 @@ Damage = Callable[[Path], object]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = damaged_store.make(tmp_path_factory.mktemp("made") / "store")
-    with rmqstore.open(root, "r+") as store, store.consumer("Topic1", group="g") as consumer:
-        messages = iter(consumer)
-        for _ in range(50):
-            next(messages)
-        consumer.commit()
-    return root
+    return damaged_store.with_group(tmp_path_factory.mktemp("made") / "store")
 
 
 @pytest.fixture
