@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqstore.base import layout
+from rmqstore.base.syncing import sync_file
 from rmqstore.errors import MessagesRemovedError, StoreError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
@@ -440,7 +441,7 @@ def keep_old_units(plan: LogPlan, key: QueueKey, state: QueueState, start: int, 
             file.seek(at * layout.UNIT_BYTES)
             file.write(units[at].tobytes())
         file.flush()
-        os.fsync(file.fileno())
+        sync_file(file.fileno(), file.name)
 
 
 def without_unclean(plan: LogPlan) -> LogPlan:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from rmqstore import opening
 from rmqstore.base.arguments import one_of, wrong_type, wrong_value
-from rmqstore.base.syncing import sync_path
+from rmqstore.base.syncing import sync_file, sync_path
 from rmqstore.columns.side_by_side import cores
 from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreCorruptError
@@ -345,7 +345,7 @@ def _made(store: MessageStore, file: File) -> Iterator[CountedFile]:
         with opened, _dropped_on_error(CountedFile(opened)) as into:
             yield into
             opened.flush()
-            os.fsync(opened.fileno())
+            sync_file(opened.fileno(), opened.name)
         _name(making, path)
     except OSError as error:
         making.unlink(missing_ok=True)

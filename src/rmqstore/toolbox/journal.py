@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rmqstore.base.arguments import wrong_value
-from rmqstore.base.syncing import sync_path
+from rmqstore.base.syncing import sync_file, sync_path
 from rmqstore.errors import StoreCorruptError
 from rmqstore.files.paths import ABORT, CHECKPOINT, LOCK
 from rmqstore.files.regular import open_regular
@@ -161,7 +161,7 @@ class Journal:
         with path.open("ab") as file:
             file.write(b"\n" + json.dumps(entry, separators=(",", ":")).encode())
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno(), file.name)
         if made:
             sync_path(self.directory)
 
@@ -214,7 +214,7 @@ class Journal:
                 file.write(data)
             reached("overwrite-written")
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno(), file.name)
         self._touched.add(name)
         reached("overwrite-done")
         return saved
@@ -233,7 +233,7 @@ class Journal:
         reached("resize-noted")
         with open_regular(self.root / name, write=True) as file:
             file.truncate(size)
-            os.fsync(file.fileno())
+            sync_file(file.fileno(), file.name)
         self._touched.add(name)
         reached("resize-done")
         return saved
@@ -385,7 +385,7 @@ class Journal:
                     self._restore(one["saved"], file, one["now"])
                 file.truncate(one["size"])
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno(), file.name)
         os.utime(path, ns=(path.stat().st_atime_ns, one["mtime"]))
 
     def _restore(self, saved: str, file: BinaryIO, start: int) -> None:
@@ -434,7 +434,7 @@ def _copy_range(source: BinaryIO, start: int, target: Path, at: int, size: int) 
             file.seek(at + place)
             file.write(data)
         file.truncate(at + size)
-        os.fsync(file.fileno())
+        sync_file(file.fileno(), file.name)
 
 
 def _zero(file: BinaryIO, start: int, stop: int) -> None:

@@ -59,7 +59,7 @@ class GroupLoss:
 
 @dataclass(frozen=True, slots=True)
 class PlanEvent:
-    """What a broker does at a time.
+    """Event of a forecast: a start, or a deletion.
 
     Attributes
     ----------

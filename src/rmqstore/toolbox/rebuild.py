@@ -14,7 +14,7 @@ from typing import Literal, SupportsIndex
 from rmqstore import _core, opening
 from rmqstore.base import layout
 from rmqstore.base.arguments import wrong_type, wrong_value
-from rmqstore.base.syncing import sync_path
+from rmqstore.base.syncing import sync_file, sync_path
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.directory.layout import log_paths
 from rmqstore.errors import IncompatibleStoreError
@@ -256,7 +256,7 @@ def seal(journal: Journal, root: Path, config: Config) -> str | None:
     with (root / new).open("xb") as made:
         made.write(data)
         made.flush()
-        os.fsync(made.fileno())
+        sync_file(made.fileno(), made.name)
     saved = None
     if os.path.lexists(root / paths.CHECKPOINT):
         saved = journal.move(paths.CHECKPOINT)

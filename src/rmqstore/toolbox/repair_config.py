@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rmqstore.base import layout
+from rmqstore.base.syncing import sync_file
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
@@ -133,7 +134,7 @@ def _put(journal: Journal, file: str, data: bytes) -> str | None:
     with (journal.root / new).open("xb") as made:
         made.write(data)
         made.flush()
-        os.fsync(made.fileno())
+        sync_file(made.fileno(), made.name)
     saved = None
     journal.make_directory(os.path.dirname(file))  # noqa: PTH120 - relative
     if os.path.lexists(journal.root / file):

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from rmqstore import _core
 from rmqstore.base import layout
+from rmqstore.base.syncing import sync_file
 from rmqstore.errors import MessagesRemovedError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
@@ -219,7 +220,7 @@ def _made_file(
                 made.write(data)
             made.truncate(size)
             made.flush()
-            os.fsync(made.fileno())
+            sync_file(made.fileno(), made.name)
         journal.place(file, new)
 
     return Change(action, make)
