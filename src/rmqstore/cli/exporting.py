@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal
 
@@ -65,6 +67,19 @@ _format_option = click.option(
     help="Format of the file.  [default: by its ending: .parquet, .arrow, .feather, .csv, .jsonl, "
     ".ndjson]",
 )
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn the error of an unsuitable file or argument into one line."""
+    try:
+        yield
+    except FileExistsError as error:
+        raise CliError(f"{os.fsdecode(error.filename)}: {error.strerror}", USAGE) from None
+    except ImportError as error:
+        raise CliError(str(error), UNREADABLE) from None
+    except ValueError as error:
+        raise CliError(str(error).replace("keep_time", "--keep-time"), USAGE) from None
 
 
 def _show(done: object, to_standard: bool) -> None:
@@ -154,24 +169,17 @@ def export(
         def progressed(count: int) -> None:
             progress.done = count
 
-        try:
-            with progress:
-                done = export_of(
-                    opened,
-                    sys.stdout.buffer if to_standard else file,
-                    chosen,
-                    scan,
-                    redact=redact,
-                    sample=sample,
-                    on_corruption=on_corruption,
-                    progressed=progressed,
-                )
-        except FileExistsError as error:
-            raise CliError(f"{os.fsdecode(error.filename)}: {error.strerror}", USAGE) from None
-        except ImportError as error:
-            raise CliError(str(error), UNREADABLE) from None
-        except ValueError as error:  # an unsuitable FILE
-            raise CliError(str(error), USAGE) from None
+        with _refusals(), progress:
+            done = export_of(
+                opened,
+                sys.stdout.buffer if to_standard else file,
+                chosen,
+                scan,
+                redact=redact,
+                sample=sample,
+                on_corruption=on_corruption,
+                progressed=progressed,
+            )
     if done.skipped:
         places = "place was" if done.skipped == 1 else "places were"
         say(f"{done.skipped} damaged {places} passed over")
@@ -205,7 +213,8 @@ def import_(
     FILE is one of "rmqstore export", of "cat -o jsonl", or has columns of the same names; "-" is
     standard input.  Nothing is put unless all of it can be.  Delayed messages that wait, half
     messages and rolled back ones are left out: -t SCHEDULE_TOPIC_XXXX imports the former, -t
-    RMQ_SYS_TRANS_HALF_TOPIC half messages.
+    RMQ_SYS_TRANS_HALF_TOPIC half messages.  A store that is there is opened for writing: its own
+    delayed messages that are due are delivered meanwhile.
     """
     chosen = _format_of(file, form)
     log_nothing()
@@ -216,24 +225,17 @@ def import_(
     def progressed(count: int) -> None:
         progress.done = count
 
-    try:
-        with progress:
-            done = import_messages(
-                _standard_input() if file == _STANDARD else file,
-                store,
-                topics=topics or None,
-                keep_time=keep_time,
-                keep_queues=keep_queues,
-                format=chosen,
-                config=settings,
-                progressed=progressed,
-            )
-    except FileExistsError as error:
-        raise CliError(f"{os.fsdecode(error.filename)}: {error.strerror}", USAGE) from None
-    except ImportError as error:
-        raise CliError(str(error), UNREADABLE) from None
-    except ValueError as error:
-        raise CliError(str(error).replace("keep_time", "--keep-time"), USAGE) from None
+    with _refusals(), progress:
+        done = import_messages(
+            _standard_input() if file == _STANDARD else file,
+            store,
+            topics=topics or None,
+            keep_time=keep_time,
+            keep_queues=keep_queues,
+            format=chosen,
+            config=settings,
+            progressed=progressed,
+        )
     if done.skipped:
         rows = "row was" if done.skipped == 1 else "rows were"
         say(f"{done.skipped:,} {rows} left out: of other topics, delayed, half or rolled back")

@@ -10,10 +10,11 @@ import click
 
 from rmqstore.base.warn import log_nothing
 from rmqstore.cli.common import load_config, once, output_option, store_command
-from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
+from rmqstore.cli.failures import NOT_FOUND, UNREADABLE, USAGE, CliError, say
 from rmqstore.cli.output import Column, resolve
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.writers import writer_for
+from rmqstore.errors import StoreCorruptError
 from rmqstore.files.paths import CONSUME_QUEUE
 
 if TYPE_CHECKING:
@@ -73,7 +74,6 @@ def repair(
         raise click.UsageError("--undo takes no --apply")
     log_nothing()
     settings = load_config(config)
-    guessed = None if undo else _guessed_sizes(store, settings)
     with Progress("repairing" if apply or undo else "examining"):
         if undo is not None:
             try:
@@ -93,8 +93,6 @@ def repair(
         say(f"the old bytes are in {found.journal}; --undo {found.journal} puts them back")
     elif not apply and undo is None:
         say("nothing was changed; --apply repairs it")
-    if guessed and found.actions:
-        say(guessed)
     if found.left:
         ctx.exit(NOT_FOUND)
 
@@ -147,15 +145,18 @@ def rebuild(
     both = queues == index
     settings = load_config(config)
     guessed = _guessed_sizes(store, settings) if queues or both else None
-    with Progress("rebuilding" if apply else "comparing"):
-        found = toolbox.rebuild(
-            store,
-            queues=queues or both,
-            index=index or both,
-            jobs=jobs,
-            apply=apply,
-            config=settings,
-        )
+    try:
+        with Progress("rebuilding" if apply else "comparing"):
+            found = toolbox.rebuild(
+                store,
+                queues=queues or both,
+                index=index or both,
+                jobs=jobs,
+                apply=apply,
+                config=settings,
+            )
+    except StoreCorruptError as error:
+        raise CliError(f"{error}; 'rmqstore repair' mends the log first", UNREADABLE) from None
     with writer_for(output, _REBUILT_COLUMNS) as writer:
         for one in found:
             writer.row(_rebuilt_row(one))
