@@ -13,7 +13,7 @@ import pytest
 import rmqstore
 from conftest import BrokerStore
 from rmqstore.files import paths
-from rmqstore.offline import IndexFileReader, plan_log
+from rmqstore.offline import IndexFileReader, index, plan_log
 from rmqstore.spark import verify
 from rmqstore.spark.common.sight import seen
 from rmqstore.spark.jobs import verify as tasks
@@ -311,7 +311,8 @@ def test_tasks_close_the_index_files(good: Path, monkeypatch: pytest.MonkeyPatch
             super().close()
             self.closed = True
 
-    monkeypatch.setattr(tasks, "IndexFileReader", Reader)
+    monkeypatch.setattr(tasks, "IndexFileReader", Reader)  # of the files' own checks,
+    monkeypatch.setattr(index, "IndexFileReader", Reader)  # and of their entries
     files = tuple(map(str, sorted((good / paths.INDEX).iterdir())))
     plan = plan_log(good, CONFIG, range_bytes=20_000)
     check = tasks._Check(plan, files, seen(str(good)))
