@@ -277,9 +277,12 @@ def test_index_files_of_which_one_fits_other_slots(tmp_path: Path, odd: int) -> 
     files, others = (sorted((tmp_path / name / "index").iterdir()) for name in ("15", "10"))
     assert len(files) > 3
     shutil.copy(others[0], files[odd])
-    config = CONFIG.replace(max_hash_slot_num=30, max_index_num=36)
-    with pytest.raises(IncompatibleStoreError, match=r"max_hash_slot_num has \(15, not 30\)"):
-        rmqstore.open(tmp_path / "15", "r+", config=config)
+    for slots, entries in ((30, 36), (10, 40)):
+        config = CONFIG.replace(max_hash_slot_num=slots, max_index_num=entries)
+        text = rf"max_hash_slot_num has \(15, not {slots}\)"
+        with pytest.raises(IncompatibleStoreError, match=text):
+            rmqstore.open(tmp_path / "15", "r+", config=config)
+    assert not (tmp_path / "15" / "rmqstore-quarantine").exists()
     with rmqstore.open(tmp_path / "15", "r") as store:
         assert store.config.max_hash_slot_num == 15
 

@@ -31,7 +31,8 @@ cdef int64_t index_set_open_directory(
 cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nogil:
     """Infer the numbers of slots and entries from the files.
 
-    Refuse configured numbers if all sound files have other sizes: a broker would misread them.
+    Refuse configured numbers if all sound files have other sizes, or most of those as long have:
+    a broker would misread them.
     """
     cdef IndexSizes choices[SIZE_CHOICES]
     cdef stat_t status
@@ -42,6 +43,7 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
     cdef int64_t i, fd, file
     cdef int64_t odd = 0
     cdef int64_t odd_size = 0
+    cdef int64_t size
     cdef bint configured                     # the length is
     cdef int64_t began = monotonic_ns()
     if began < indexes.size_up_at:
@@ -86,12 +88,16 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
         return 0
     if not indexes.writable:
         return 0
-    for i in range(count):
-        if choices[i].sound and choices[i].slot_num == indexes.slot_num \
-                and choices[i].entry_num == indexes.entry_num:
-            return 0                         # the rest are damaged
     if best == NULL or best.sound == 0:
         return 0
+    size = index_file_bytes(indexes.slot_num, indexes.entry_num)
+    # A few keys fit the configured slots by chance: files of one length have one number of slots.
+    for i in range(count):
+        if choices[i].sound and choices[i].slot_num == indexes.slot_num \
+                and choices[i].entry_num == indexes.entry_num \
+                and (choices[i].sound >= best.sound
+                     or index_file_bytes(best.slot_num, best.entry_num) != size):
+            return 0                         # the rest are damaged
     if odd == 0:                             # the same length with more slots and fewer entries
         return fail(failure, E_INCOMPATIBLE, "index",
                     "the slots are not as many as max_hash_slot_num has; name the right sizes in "
@@ -100,7 +106,7 @@ cdef int64_t index_set_size_up(IndexSet *indexes, Failure *failure) noexcept nog
     return fail(failure, E_INCOMPATIBLE, "index",
                 "the size is not the configured one, of max_hash_slot_num and max_index_num; name "
                 "the right size in config=, or none: then it is inferred",
-                -1, odd_size, index_file_bytes(indexes.slot_num, indexes.entry_num))
+                -1, odd_size, size)
 
 
 cdef int64_t index_set_list(IndexSet *indexes, Failure *failure) noexcept nogil:
