@@ -17,6 +17,7 @@ REACH: dict[str, tuple[str, ...]] = {
     "zeros-after-reserved": ("beside",),
     "unlink-held-mapping": ("machine",),
     "count-of-lost": ("lost",),
+    "staged-record-twice": ("sink",),
     "a1": ("flips",),
     "a2": ("power",),
     "a3": ("machine",),
