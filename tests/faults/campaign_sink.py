@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from faults.framework import Case, Run, campaign
 
 
-@campaign("sink", cases=1000, slice=10, memory=True)
+@campaign("sink", cases=300, slice=10, memory=True)
 def sink(run: Run) -> None:
     if find_spec("pyspark") is None:
         run.not_run("no pyspark")
