@@ -9,7 +9,9 @@ import base64
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import rmqstore
 from interop.driver import StoreReader
+from rmqstore.brokerfiles.delays import DelayTable
 
 
 class Sent(NamedTuple):
@@ -78,11 +80,13 @@ class Broker(StoreReader):
         """Make topics with so many queues."""
         self.call("topics", topics=list(topics.items()))
 
-    def clean(self, reserved_ms: int | None = None) -> dict[str, Any]:
-        """Let retention run: files not changed for so long, else by the broker's own rules."""
-        return self.call("clean", **({} if reserved_ms is None else {"reserved_ms": reserved_ms}))[
-            1
-        ]
+    def clean(self, reserved_ms: int | None = None, *, by_itself: bool = False) -> dict[str, Any]:
+        """Run retention: on files not changed for so long, or by the broker's own rules.
+
+        Those are a round that its owner asks for or, ``by_itself``, one of its ``deleteWhen``.
+        """
+        limit = {} if reserved_ms is None else {"reserved_ms": reserved_ms}
+        return self.call("clean", by_itself=by_itself, **limit)[1]
 
     # ---- clients
 
@@ -164,6 +168,15 @@ class Broker(StoreReader):
     def disconnect(self) -> None:
         """End what was connected."""
         self.call("admin_disconnect")
+
+
+def deliver_nothing(root: Path) -> None:
+    """Mark what is delayed in a store as delivered: a broker then adds no message by itself."""
+    with rmqstore.open(root) as store:
+        ends = {level: end for level, (_, end) in store.schedule.progress().items()}
+    delays = DelayTable.load(root)
+    delays.offsets = ends
+    delays.save()
 
 
 def _wire(message: dict[str, Any]) -> dict[str, Any]:

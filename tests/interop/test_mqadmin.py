@@ -18,9 +18,8 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from interop.broker import Broker
+from interop.broker import Broker, deliver_nothing
 from interop.driver import SMALL
-from rmqstore.brokerfiles.delays import DelayTable
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.serve import Server
 from rmqstore.serve.network.answers import Handled
@@ -277,11 +276,7 @@ def sides(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side
     home = tmp_path_factory.mktemp("mqadmin")
     archives.unpack(STORES / "broker-clean.tar.xz", home)
     store = home / "broker-clean" / "store"
-    with rmqstore.open(store, "r") as opened:
-        ends = {level: end for level, (_, end) in opened.schedule.progress().items()}
-    delays = DelayTable.load(store)
-    delays.offsets = ends  # nothing is delivered while both are compared
-    delays.save()
+    deliver_nothing(store)  # while both are compared
     made = Sides(home, store)
     for _ in range(100):  # a broker has no figures before its first sample, after a second
         if made.theirs(["brokerStatus -b {broker}"])[0][0] is None:

@@ -202,7 +202,8 @@ public final class BrokerDriver {
 
     /**
      * Deletes files as retention does: with {@code reserved_ms} those not changed for so long, since the
-     * configuration knows hours only; without it one round of the broker's own, as asked for by an owner.
+     * configuration knows hours only; without it one round of the broker's own, as asked for by an owner or,
+     * {@code by_itself}, by its deleteWhen alone.
      */
     private void clean(JSONObject request, JSONObject end) throws Exception {
         if (request.containsKey("reserved_ms")) {
@@ -212,7 +213,9 @@ public final class BrokerDriver {
             Object queues = RealParts.field(store, "cleanConsumeQueueService");
             invoke(queues, "run");
         } else {
-            store.executeDeleteFilesManually();
+            if (!request.getBooleanValue("by_itself")) {
+                store.executeDeleteFilesManually();
+            }
             invoke(store, "cleanFilesPeriodically");
         }
         end.put("min_phy_offset", store.getMinPhyOffset());
