@@ -13,10 +13,11 @@ from warnings import catch_warnings, simplefilter
 
 from rmqstore import opening
 from rmqstore.base.arguments import one_of
+from rmqstore.base.layout import UNIT_BYTES
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.configfile import MAX_BYTES
 from rmqstore.config.brokerconf import OTHER_KEYS, Setting, nearest_key, read_entries
-from rmqstore.config.fields import parse_value, specs_of
+from rmqstore.config.fields import Spec, parse_value, specs_of
 from rmqstore.config.meanings import MEANINGS, meaning_of
 from rmqstore.config.reasons import MEANINGLESS, REFUSED
 from rmqstore.config.store_config import StoreConfig
@@ -38,6 +39,8 @@ _SIZES = {
     "maxIndexNum": (f"{paths.INDEX}/*", "a 4.9.3 broker maps them at its own length"),
 }
 _PATHS = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths")
+_BESIDE = (-2, 1)  # ports, of listenPort: its second server, and replication
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 
@@ -227,7 +230,7 @@ class _Values:
             try:
                 self.given[key] = parse_value(key, one.value.strip(), spec, default)
             except ValueError as error:
-                self.errors[key] = str(error).removeprefix(f"{key} is ")
+                self.errors[key] = str(error).removeprefix(f"{key} is ") + _effect(one, spec)
 
     def __getitem__(self, key: str) -> Any:
         """Return a value, or its default."""
@@ -249,9 +252,34 @@ def _checked(one: Setting, last: Setting, values: _Values) -> ConfigEntry:
         problem = f"given again in line {last.line}, which wins"
     elif one.key in _SPECS:
         problem = values.errors.get(one.key) or _problem_of(one, values)
+    elif one.key == "listenPort":
+        problem = _port(one.value.strip())
     elif one.key in REFUSED and one.value.strip().lower() == "true":
         problem = f"refused here: {REFUSED[one.key][1]}"
     return ConfigEntry(one.key, one.value, one.line, problem, near, meaning)
+
+
+def _effect(one: Setting, spec: Spec) -> str:
+    """Return what a broker makes of a value that its setter cannot take; empty if it takes it."""
+    value = one.value.strip()
+    if spec.kind is bool:
+        return ": a 4.9.3 broker takes it as false"
+    if spec.choices or (spec.kind is int and not _INTEGER.fullmatch(value)):
+        return ": a 4.9.3 broker ignores it without a word"
+    return ""
+
+
+def _port(value: str) -> str | None:
+    """Return what is wrong about a listenPort; a broker binds those of _BESIDE as well."""
+    if not _INTEGER.fullmatch(value):
+        return f"{value!r}, must be a whole number: a 4.9.3 broker ignores it without a word"
+    low, high = 1 - min(_BESIDE), 65535 - max(_BESIDE)
+    if not low <= int(value) <= high:
+        return (
+            f"{value}, must be {low} to {high}: a 4.9.3 broker also listens at the port two below, "
+            f"and at the one above"
+        )
+    return None
 
 
 def _problem_of(one: Setting, values: _Values) -> str | None:
@@ -294,8 +322,17 @@ def _message_size(values: _Values) -> str | None:
     return None
 
 
+def _whole_units(values: _Values) -> str | None:
+    size = values["mappedFileSizeConsumeQueue"]
+    more = -size % UNIT_BYTES
+    if more:
+        return f"no multiple of {UNIT_BYTES}: a 4.9.3 broker takes {size + more}"
+    return None
+
+
 _SENSE: dict[str, Callable[[_Values], str | None]] = {
     "fileReservedTime": _reserved,
+    "mappedFileSizeConsumeQueue": _whole_units,
     "maxMessageSize": _message_size,
     "flushCommitLogThoroughInterval": _thorough(
         "flushIntervalCommitLog", "flushCommitLogThoroughInterval"

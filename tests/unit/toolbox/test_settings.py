@@ -47,7 +47,7 @@ def test_meanings_of_other_keys(key: str, start: str | None) -> None:
 
 
 def test_a_good_file(tmp_path: Path) -> None:
-    text = "brokerName=a\ndeleteWhen=04;16\nfileReservedTime=48\nflushDiskType=SYNC_FLUSH\n"
+    text = "listenPort=3\nbrokerName=a\ndeleteWhen=04;16\nfileReservedTime=48\nflushDiskType=SYNC_FLUSH\n"
     assert lint(tmp_path, text) == {}
 
 
@@ -60,6 +60,13 @@ def test_a_good_file(tmp_path: Path) -> None:
         ("enableLmq=yes", "enableLmq", "true or false"),
         ("deleteWhen=25", "deleteWhen", "00 to 23"),
         ("fileReservedTime=0", "fileReservedTime", "every log file but the last"),
+        ("fileReservedTime=72h", "fileReservedTime", "ignores it without a word"),
+        ("flushDiskType=SYNC", "flushDiskType", "ignores it without a word"),
+        ("enableLmq=yes", "enableLmq", "takes it as false"),
+        ("mappedFileSizeConsumeQueue=6010", "mappedFileSizeConsumeQueue", "takes 6020"),
+        ("listenPort=65535", "listenPort", "3 to 65534"),
+        ("listenPort=2", "listenPort", "3 to 65534"),
+        ("listenPort=10911;", "listenPort", "whole number"),
         ("fileReservedTime=48 ", "fileReservedTime", "space behind"),
         ("flushCommitLogThoroughInterval=100", "flushCommitLogThoroughInterval", "no effect"),
         ("enableDLegerCommitLog=true", "enableDLegerCommitLog", "refused"),
