@@ -111,7 +111,7 @@ def extract(
         writer.row({**dataclasses.asdict(made), "seconds": round(made.seconds, 3)})
     if made.skipped:
         places = "1 damaged place" if made.skipped == 1 else f"{made.skipped:,} damaged places"
-        say(f"{places} of the log passed over")
+        say(f"{places} passed over")
 
 
 @store_command(

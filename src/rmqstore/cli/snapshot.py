@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from rmqstore.cli.common import corruption_option, open_store, output_option, store_command
@@ -10,6 +11,7 @@ from rmqstore.cli.output import Column
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.writers import writer_for
 from rmqstore.errors import StoreCorruptError
+from rmqstore.files import paths
 
 __all__ = ["snapshot"]
 
@@ -53,7 +55,8 @@ def snapshot(
         except ValueError as error:  # an unsuitable DIRECTORY
             raise CliError(str(error), USAGE) from None
         except StoreCorruptError as error:
-            hint = "" if on_corruption == "skip" else "; --on-corruption skip fills the damage"
+            fills = on_corruption != "skip" and paths.CONFIG not in Path(error.path).parts
+            hint = "; --on-corruption skip fills the damage" if fills else ""
             raise CliError(f"{error}{hint}", UNREADABLE) from None
     with writer_for(output, _COLUMNS) as writer:
         writer.row({"path": made.path, "bytes": made.bytes, "until": made.until})

@@ -164,7 +164,7 @@ class Snapshots:
                 raise IncompatibleStoreError(f"{why}; {_NONE_MADE}") from None
             except StoreCorruptError as error:
                 path = self._of_original(error.path, making)
-                why = f"{error.reason}; {_NONE_MADE}"
+                why = f"{self._of_original(error.reason, making)}; {_NONE_MADE}"
                 raise StoreCorruptError(path, error.offset, why) from None
             copy.name(target)
         except OSError as error:

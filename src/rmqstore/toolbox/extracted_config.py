@@ -5,11 +5,12 @@ Source: ``broker/offset/ConsumerOffsetManager.java``, ``broker/topic/TopicConfig
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from rmqstore.base.warn import log_warning
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.delays import DelayTable
 from rmqstore.brokerfiles.fields import file_object
@@ -17,6 +18,7 @@ from rmqstore.brokerfiles.groups import GroupTable
 from rmqstore.brokerfiles.offsets import OffsetTable
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from rmqstore.consume.progress import offset_file_name
+from rmqstore.errors import StoreCorruptError
 from rmqstore.files import paths
 from rmqstore.offline import SCHEDULE_TOPIC
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QueueSpan", "Spans", "copy_config"]
 
+_T = TypeVar("_T")
 _OWN = "RMQ_SYS_"  # topics of the broker, which has no entries for some of them
 
 
@@ -53,13 +56,21 @@ Spans = Mapping[tuple[str, int], QueueSpan]
 """By topic and queue id."""
 
 
-def copy_config(store: MessageStore, making: Path, topics: Collection[str], spans: Spans) -> None:
-    """Copy entries of topics, and of groups with offsets for them, to a new store."""
+def copy_config(
+    store: MessageStore, making: Path, topics: Collection[str], spans: Spans, *, skips: bool
+) -> int:
+    """Copy entries of topics, and of groups with offsets for them, to a new store.
+
+    Returns the number of files that are torn, with their ``.bak``: with ``skips`` they count as
+    empty.
+    """
+    torn = _Torn(skips)
     (making / paths.CONFIG).mkdir(exist_ok=True)
-    _copy_topics(store.path, making, topics, spans)
+    _copy_topics(torn, store.path, making, topics, spans)
     name = offset_file_name(store.path, store.config.enable_lmq or None)
-    offsets, made = OffsetTable.load(store.path, name), OffsetTable(making, name)
-    for (topic, group), queues in offsets.offsets.items():
+    made = OffsetTable(making, name)
+    offsets = torn.read(lambda: OffsetTable.load(store.path, name), made)
+    for (topic, group), queues in list(offsets.offsets.items()):
         if topic in topics:
             made.offsets[topic, group] = {
                 queue_id: _translated(spans, topic, queue_id, offset)
@@ -67,13 +78,34 @@ def copy_config(store: MessageStore, making: Path, topics: Collection[str], span
             }
     if made.offsets:
         made.save()
-    _copy_groups(store.path, making, {group for _, group in made.offsets})
-    _copy_filters(store.path, making, topics)
+    _copy_groups(torn, store.path, making, {group for _, group in made.offsets})
+    _copy_filters(torn, store.path, making, topics)
     if SCHEDULE_TOPIC in topics:
-        delays, delivered = DelayTable.load(store.path), DelayTable(making)
+        delays = torn.read(lambda: DelayTable.load(store.path), DelayTable(making))
+        delivered = DelayTable(making)
         for level, offset in delays.offsets.items():
             delivered.offsets[level] = _translated(spans, SCHEDULE_TOPIC, level - 1, offset)
         delivered.save()
+    return torn.count
+
+
+class _Torn:
+    """Reader of configuration files of which some may be torn."""
+
+    def __init__(self, skips: bool) -> None:
+        self._skips = skips
+        self.count = 0
+
+    def read(self, load: Callable[[], _T], empty: _T) -> _T:
+        """Return what a file has; of a torn one that is skipped, ``empty``."""
+        try:
+            return load()
+        except StoreCorruptError as error:
+            if not self._skips:
+                raise
+            log_warning("%s: what it had is not in the extract", error)
+            self.count += 1
+            return empty
 
 
 def _translated(spans: Spans, topic: str, queue_id: int, offset: int) -> int:
@@ -81,8 +113,10 @@ def _translated(spans: Spans, topic: str, queue_id: int, offset: int) -> int:
     return 0 if span is None else span.translated(offset)
 
 
-def _copy_topics(root: str, making: Path, topics: Collection[str], spans: Spans) -> None:
-    known, kept = TopicTable.load(root), TopicTable(making)
+def _copy_topics(
+    torn: _Torn, root: str, making: Path, topics: Collection[str], spans: Spans
+) -> None:
+    known, kept = torn.read(lambda: TopicTable.load(root), TopicTable(making)), TopicTable(making)
     for topic in sorted(topics):
         entry = known.get(topic)
         used = max((number + 1 for name, number in spans if name == topic), default=0)
@@ -94,8 +128,8 @@ def _copy_topics(root: str, making: Path, topics: Collection[str], spans: Spans)
     kept.save()
 
 
-def _copy_groups(root: str, making: Path, groups: Collection[str]) -> None:
-    known, kept = GroupTable.load(root), GroupTable(making)
+def _copy_groups(torn: _Torn, root: str, making: Path, groups: Collection[str]) -> None:
+    known, kept = torn.read(lambda: GroupTable.load(root), GroupTable(making)), GroupTable(making)
     for entry in known:
         if entry.group_name in groups:
             kept.put(entry)
@@ -104,9 +138,10 @@ def _copy_groups(root: str, making: Path, groups: Collection[str]) -> None:
         kept.save()
 
 
-def _copy_filters(root: str, making: Path, topics: Collection[str]) -> None:
+def _copy_filters(torn: _Torn, root: str, making: Path, topics: Collection[str]) -> None:
     name = f"{paths.CONFIG}/{paths.CONSUMER_FILTER_JSON}"
-    data: dict[str, Any] | None = ConfigFile(Path(root, name)).load(file_object)
+    file = ConfigFile(Path(root, name))
+    data: dict[str, Any] | None = torn.read(lambda: file.load(file_object), None)
     entries = None if data is None else data.get("filterDataByTopic")
     if data is None or not isinstance(entries, dict):
         return

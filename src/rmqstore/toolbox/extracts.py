@@ -72,7 +72,7 @@ class Extracted:
     seconds : float
         Duration.
     skipped : int
-        Damaged places of the log that were passed over.
+        Damaged places of the log, and torn files of ``config``, that were passed over.
     """
 
     messages: int
@@ -116,7 +116,8 @@ def extract(
     since, until : int, datetime or str, optional
         Store times; ``until`` is exclusive.
     on_corruption : {"raise", "skip"}, optional
-        At damage, also of other topics: raise an error, or go on behind it.
+        At damage, also of other topics: raise an error, or go on behind it. A torn file of
+        ``config`` counts as empty then: topics get as many queues as they have messages in.
     config : StoreConfig or path of a broker.conf, optional
         As for :func:`rmqstore.open`.
 
@@ -189,7 +190,8 @@ def extract_of(
         places = _Places(store, frozenset(wanted), times, on_corruption)
         places.find(progressed)
         copied = _copy_log(places, making, progressed)
-        copy_config(store, making, places.topics, places.queues)
+        skips = on_corruption == "skip"
+        places.skipped += copy_config(store, making, places.topics, places.queues, skips=skips)
         _complete(making, without_paths(store.config), copied)
     return Extracted(
         messages=sum(one.messages for one in copied),

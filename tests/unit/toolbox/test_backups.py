@@ -84,6 +84,19 @@ def test_only_new_files_are_copied(root: Path, tmp_path: Path) -> None:
     assert names(tmp_path) == ["backup", "store"]
 
 
+def test_a_torn_file_is_named_where_it_is(root: Path, tmp_path: Path) -> None:
+    """Not in the directory being made, which is gone by then."""
+    topics = root / "config" / "topics.json"
+    topics.write_text('{"a":')
+    (root / "config" / "topics.json.bak").unlink(missing_ok=True)
+    with pytest.raises(rmqstore.StoreCorruptError) as refused:
+        toolbox.backup(root, tmp_path / "copy")
+    assert refused.value.path == str(topics)
+    assert f"there is no {topics}.bak" in str(refused.value)
+    assert str(tmp_path / "copy") not in str(refused.value)
+    assert names(tmp_path) == [root.name]
+
+
 def test_beside_a_live_owner(root: Path, tmp_path: Path) -> None:
     with rmqstore.open(root, "r+") as store:
         put(store, 50)

@@ -160,6 +160,29 @@ def test_damage(root: Path, tmp_path: Path) -> None:
         assert store.recovery.clean
 
 
+TORN = ("topics.json", "consumerOffset.json", "delayOffset.json", "consumerFilter.json")
+
+
+@pytest.mark.parametrize("torn", [*((one,) for one in TORN), TORN])
+def test_torn_configuration(root: Path, tmp_path: Path, torn: tuple[str, ...]) -> None:
+    topics = ("orders", "SCHEDULE_TOPIC_XXXX")
+    for name in torn:
+        (root / "config" / name).write_text('{"a":')
+        (root / "config" / f"{name}.bak").unlink(missing_ok=True)
+    with pytest.raises(rmqstore.StoreCorruptError, match=torn[0]) as refused:
+        toolbox.extract(root, tmp_path / "out", topics)
+    assert refused.value.path == str(root / "config" / torn[0])
+    assert names(tmp_path) == ["store"]
+    made = toolbox.extract(root, tmp_path / "out", topics, on_corruption="skip")
+    assert made.skipped == len(torn)
+    assert contents(tmp_path / "out") == [
+        one for topic in topics for one in contents(root, topic=topic)
+    ]
+    with rmqstore.open(tmp_path / "out") as store:
+        assert store.recovery.clean
+        assert store.topics["orders"][0].max_offset > 0
+
+
 def test_without_queues_beside_an_owner(root: Path, tmp_path: Path) -> None:
     with rmqstore.open(root, "r+") as store:
         store.put("orders", b"new", queue_id=0)
@@ -175,7 +198,7 @@ def test_without_queues_beside_an_owner(root: Path, tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    def full(*arguments: object) -> None:
+    def full(*arguments: object, **given: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(module, where, full)
