@@ -47,7 +47,8 @@ def test_meanings_of_other_keys(key: str, start: str | None) -> None:
 
 
 def test_a_good_file(tmp_path: Path) -> None:
-    text = "listenPort=3\nbrokerName=a\ndeleteWhen=04;16\nfileReservedTime=48\nflushDiskType=SYNC_FLUSH\n"
+    text = "brokerName=a\ndeleteWhen=04;16\nfileReservedTime=48\nflushDiskType=SYNC_FLUSH\n"
+    text += "listenPort=3\n"
     assert lint(tmp_path, text) == {}
 
 
