@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from rmqstore import opening
 from rmqstore.base.layout import INT64_MAX
@@ -21,7 +21,7 @@ from rmqstore.config.brokerconf import read_properties
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.consume.lag import bounds_by_topic, with_uncommitted
 from rmqstore.directory.layout import log_directories
-from rmqstore.errors import StoreError
+from rmqstore.errors import StoreCorruptError, StoreError
 from rmqstore.offline.broker_start import broker_start_of
 from rmqstore.offline.start_files import relative
 from rmqstore.offline.start_losses import log_of, recovery_start
@@ -29,10 +29,12 @@ from rmqstore.offline.unit_search import first_from, first_unit, queues_of
 
 if TYPE_CHECKING:
     from rmqstore.base.times import TimeLike
-    from rmqstore.offline.findings import Finding
+    from rmqstore.offline.findings import BrokerStart, Finding
     from rmqstore.store import MessageStore
 
 __all__ = ["GroupLoss", "Plan", "PlanEvent", "broker_config", "plan", "plan_of"]
+
+_T = TypeVar("_T")
 
 _HOUR = 3_600_000  # ms
 _DAY = 24 * _HOUR
@@ -172,6 +174,12 @@ def plan_of(opened: MessageStore, config: StoreConfig, at: int | None) -> Plan:
     return Plan(events, forecast.disk.used, forecast.disk.reached_at(100))
 
 
+def _reason(verdict: BrokerStart) -> str:
+    """Return the worst finding of a verdict with its file."""
+    worst = verdict.findings[0]
+    return f"{worst.file}: {worst.message}"
+
+
 class _Disk(NamedTuple):
     """Use of the log's disk, and the rate at which it grows."""
 
@@ -220,22 +228,43 @@ class _Forecast:
             except OSError:
                 continue  # a live owner removed it
             self._files.append(_AgedFile(start, path, changed))
-        offsets = with_uncommitted(dict(opened.offsets), opened.queue_ids(), opened.registry)
-        self._committed = {names: dict(queues) for names, queues in offsets.items()}
+        self._unknown = ""
+        self._committed = self._known("groups", self._offsets) or {}
         self._waiting = [
-            [one.physical_offset for one in listed()]
-            for listed in (opened.delayed, opened.in_doubt)
+            [one.physical_offset for one in self._known(named, listed) or []]
+            for named, listed in (
+                ("delayed messages", opened.delayed),
+                ("messages in doubt", opened.in_doubt),
+            )
         ]
         self.disk = self._disk()
+
+    def _offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        """Return the groups' offsets, with those of queues that they have not committed in."""
+        opened = self._opened
+        return with_uncommitted(dict(opened.offsets), opened.queue_ids(), opened.registry)
+
+    def _known(self, named: str, read: Callable[[], _T]) -> _T | None:
+        """Return what is read from a JSON file; None of one that is torn, and note it."""
+        try:
+            return read()
+        except StoreCorruptError as error:
+            file = Path(os.fsdecode(error.path)).name
+            self._unknown += f"; the {named} are unknown: {file} cannot be read"
+            return None
 
     # ---- start
 
     def start(self) -> PlanEvent:
         """Return the event of the start."""
+        found = self._start()
+        return replace(found, why=found.why + self._unknown)
+
+    def _start(self) -> PlanEvent:
         verdict = broker_start_of(self._opened, self._config)
         if verdict.broker == "refuses" or not self._files:
             # Forecasts of deletions are for when it has been mended.
-            why = f"{verdict.text}: {verdict.findings[0].message}"
+            why = f"{verdict.text}: {_reason(verdict)}"
             return PlanEvent("start", self._now, why, oldest_kept=self._time_at(0))
         log = log_of(self._directories)
         begin = recovery_start(self._root, log)
@@ -259,7 +288,7 @@ class _Forecast:
         ]
         lost, groups, waiting = self._in_range(cut, INT64_MAX)
         if verdict.broker in ("loses", "loops"):
-            why += f"; {verdict.text}: {verdict.findings[0].message}"
+            why += f"; {verdict.text}: {_reason(verdict)}"
         return PlanEvent(
             "start",
             self._now,
@@ -352,7 +381,7 @@ class _Forecast:
         return PlanEvent(
             "delete",
             at,
-            why + self._apart(gone),
+            why + self._apart(gone) + self._unknown,
             tuple(relative(self._root, one.path) for one in gone),
             bytes=len(gone) * self._opened.config.mapped_file_size_commit_log,
             messages=messages,

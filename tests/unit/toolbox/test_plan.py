@@ -184,3 +184,26 @@ def test_nothing_is_written_and_wrong_arguments(root: Path) -> None:
         toolbox.plan(root, at="yesterday")
     with pytest.raises(rmqstore.StoreNotFoundError):
         toolbox.plan(root / "config")
+
+
+@pytest.mark.parametrize(
+    ("name", "unknown"),
+    [
+        ("consumerOffset.json", "the groups are unknown"),
+        ("delayOffset.json", "the delayed messages are unknown"),
+    ],
+)
+def test_a_torn_json_file_leaves_only_its_own_part_unknown(
+    root: Path, name: str, unknown: str
+) -> None:
+    aged(root, [100])
+    [whole, *_] = deletions(toolbox.plan(root, at=NOON))
+    for one in (name, f"{name}.bak"):
+        (root / "config" / one).write_bytes(b'{"off')
+    found = toolbox.plan(root, at=NOON)
+    assert f"a 4.9.3 broker would not start: config/{name}: " in found.events[0].why
+    for event in (found.events[0], deletions(found)[0]):
+        assert event.why.endswith(f"; {unknown}: {name} cannot be read")
+    [first, *_] = deletions(found)
+    assert (first.files, first.messages) == (whole.files, whole.messages)
+    assert bool(first.groups) == (name == "delayOffset.json")
