@@ -22,7 +22,7 @@ from rmqstore.files.regular import kind_of, open_regular
 
 __all__ = ["MAX_BYTES", "ConfigFile", "ReplacedError"]
 
-MAX_BYTES = 256 << 20
+MAX_BYTES = 64 << 20  # some hundred thousand topics; parsing takes several times as much
 _PIECE = 1 << 20
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
@@ -224,16 +224,18 @@ def _read(path: Path) -> str | None:
                 path, 0, f"{kind_of(status.st_mode)}, not a regular file; move it away"
             )
         # Not MAX_BYTES at once: read() allocates that much first, and memory may be short.
-        data = os.read(fd, min(status.st_size, MAX_BYTES) + 1)
-        while len(data) <= MAX_BYTES and (more := os.read(fd, _PIECE)):
+        size = status.st_size
+        data = os.read(fd, size + 1) if size <= MAX_BYTES else b""
+        while size <= MAX_BYTES and (more := os.read(fd, _PIECE)):
             data += more
+            size = len(data)
     except OSError as error:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     finally:
         os.close(fd)
-    if len(data) > MAX_BYTES:
+    if size > MAX_BYTES:
         raise StoreCorruptError(
-            path, MAX_BYTES, f"{status.st_size} bytes, at most {MAX_BYTES} are read; move it away"
+            path, MAX_BYTES, f"{size} bytes, at most {MAX_BYTES} are read; move it away"
         )
     return data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
 

@@ -158,7 +158,7 @@ def read_json(path: Path, table: str, kinds: type | tuple[type, ...]) -> _JsonFi
             size = os.fstat(file.fileno()).st_size
             if size > MAX_BYTES:
                 return _JsonFile("torn", f"{size:,} bytes, of at most {MAX_BYTES:,}")
-            data = file.read(MAX_BYTES)
+            data = file.read(size)  # not MAX_BYTES: read() allocates that much first
     except FileNotFoundError:
         return _JsonFile("nothing")
     except OSError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from rmqstore.base import layout
 from rmqstore.base.times import format_millis
 from rmqstore.brokerfiles import fastjson
+from rmqstore.brokerfiles.configfile import MAX_BYTES
 from rmqstore.directory.lock_owner import LockOwner
 from rmqstore.directory.registry import check_deleted_topics
 from rmqstore.errors import StoreCorruptError
@@ -27,7 +28,6 @@ __all__ = ["Tree", "file_findings", "tree_of"]
 _DEPTH = 8  # directories within each other: topic and queue are at 3
 _AHEAD_MS = 60_000  # of this machine's clock
 _BROKER_TIMES = 5 * 8  # bytes of a checkpoint: three times, in RocketMQ 5 five
-_JSON_MOST = 64 << 20  # bytes of a .bak that is parsed
 _QUARANTINED = (paths.QUARANTINE, "rmqstore-repair-")
 
 
@@ -209,10 +209,11 @@ def _backups(root: Path, reported: Collection[str]) -> Iterator[Finding]:
                 yield Finding("warn", "json", file, None, message)
             continue
         try:
+            if one.size > MAX_BYTES:
+                raise ValueError(f"{one.size:,} bytes, of at most {MAX_BYTES:,}")
             with open_regular(one.path) as opened:
-                data = opened.read(_JSON_MOST)
-            if len(data) < _JSON_MOST:
-                fastjson.loads(data.decode("utf-8", "surrogateescape").strip("\ufeff \t\r\n"))
+                data = opened.read(one.size)
+            fastjson.loads(data.decode("utf-8", "surrogateescape").strip("\ufeff \t\r\n"))
         except FileNotFoundError:
             continue
         except (ValueError, OSError) as error:

@@ -230,12 +230,11 @@ class _Forecast:
             self._files.append(_AgedFile(start, path, changed))
         self._unknown = ""
         self._committed = self._known("groups", self._offsets) or {}
+        delayed = self._known("delayed messages", opened.delayed) or []
+        in_doubt = self._known("messages in doubt", opened.in_doubt) or []
         self._waiting = [
-            [one.physical_offset for one in self._known(named, listed) or []]
-            for named, listed in (
-                ("delayed messages", opened.delayed),
-                ("messages in doubt", opened.in_doubt),
-            )
+            [one.physical_offset for one in delayed],
+            [one.physical_offset for one in in_doubt],
         ]
         self.disk = self._disk()
 
