@@ -39,6 +39,7 @@ class Column:
     # Fewest characters to which a text is shortened before another column is left out; 0: it is not
     # shortened.
     least: int = 0
+    wrap: bool = False  # folded on lines below its row where rows do not fit a line: never cut
     asked: bool = False  # named on the command line: it stays even if it is equal in all rows
 
     @property

@@ -31,7 +31,7 @@ _ACTION_COLUMNS = (
     Column("bytes", "bytes", rank=2),
     Column("saved_to", "path", rank=4),
     Column("done", rank=1),
-    Column("message", width=80, least=20, rank=5),
+    Column("message", wrap=True),
 )
 _REBUILT_COLUMNS = (
     Column("rebuilt"),

@@ -23,7 +23,7 @@ _COLUMNS = (
     Column("key", asked=True),
     Column("value", "path", width=80, least=8),
     Column("line", "number", rank=2),
-    Column("problem", least=20),
+    Column("problem", wrap=True),
     Column("nearest", rank=1),
     Column("meaning", least=16, rank=3),
 )

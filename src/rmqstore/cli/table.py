@@ -2,7 +2,8 @@
 
 A cell never carries a control character to the terminal, whatever a message holds.  Output to a
 file has its full width; on a terminal columns that are equal in all rows are left out and named
-once, texts shortened, and further columns left out, until a row fits a line.  Colours need rich.
+once, texts shortened, and further columns left out, until a row fits a line; a column that wraps
+goes below the others.  Colours need rich.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class TableWriter(Writer):
         self._headings: list[str] = [one.heading or one.name for one in columns]
         self._natural: list[int] = []  # full widths of all rows so far
         self._least = [one.least for one in columns]
+        self._below: list[int] = []  # columns that are folded below their row
 
     def __exit__(
         self,
@@ -148,6 +150,7 @@ class TableWriter(Writer):
         # goes first.
         free = [number for number in equal if number not in out and not self.columns[number].asked]
         free.sort(key=lambda number: (-self.columns[number].rank, -number))
+        free = [number for number in free if not self.columns[number].wrap]
         if len(self._rows) < 2 or not self._is_whole:
             free = []
         for number in free:
@@ -187,8 +190,13 @@ class TableWriter(Writer):
             replace(one, least=least) for one, least in zip(self.columns, self._least, strict=True)
         ]
         available = self._room - len(self._indent)
-        if not hasattr(self, "_shown"):
-            kept = [number for number in range(len(columns)) if number not in out]
+        is_first = not hasattr(self, "_shown")
+        kept = list(range(len(columns)) if is_first else self._shown)
+        kept = [number for number in kept if number not in out]
+        if sum(self._natural[number] + len(_GAP) for number in kept) - len(_GAP) > available:
+            self._below += [number for number in kept if columns[number].wrap]
+            kept = [number for number in kept if not columns[number].wrap]
+        if is_first:
             fitted = fit(
                 [columns[number] for number in kept],
                 [self._natural[number] for number in kept],
@@ -196,7 +204,6 @@ class TableWriter(Writer):
             )
             self._shown = {kept[number]: width for number, width in fitted.items()}
         else:  # the heading is written: the columns stay the same
-            kept = list(self._shown)
             again = fit(
                 [replace(columns[number], rank=0) for number in kept],
                 [self._natural[number] for number in kept],
@@ -218,6 +225,11 @@ class TableWriter(Writer):
             if paint := style or ("cyan" if one.kind == "time" else ""):
                 spans.append((begin, len(line), paint))
         self._paint(line.rstrip(), spans)
+        for number in self._below if not style else ():
+            indent = self._indent + 2 * _GAP
+            space = max(_LEAST_VALUE, (self._room or 0) - len(indent))
+            for part in textwrap.wrap(cells[number], space, break_on_hyphens=False):
+                self._paint(indent + part, [])
 
 
 def _apart(names: Collection[str]) -> int:

@@ -10,6 +10,7 @@ import pytest
 import rmqstore
 from support import repairs
 from support.command_line import Run, one_line, rows
+from support.terminals import on_terminal
 
 ACTION = ["action", "file", "offset", "bytes", "saved_to", "done"]
 
@@ -85,3 +86,21 @@ def test_a_store_in_use_and_none(run: Run, root: Path) -> None:
         assert "open for writing" in one_line(run("repair", root, "--undo", "x"), 3)
     for verb in ("repair", "rebuild"):
         one_line(run(verb, root.parent / "none"), 4)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_reason_is_folded_and_never_cut(root: Path, width: int) -> None:
+    repairs.DAMAGE["bak-in-log"](root)
+    (root / "config/consumerOffset.json").write_bytes(b'{"off')
+    conf = root / "broker.conf"
+    conf.write_text("fileReservedTime=0\nstorePathRootDir=/nowhere\nfileReservedTimes=72\n")
+    for verb in (["repair", root], ["config", "lint", conf, root]):
+        reasons = [
+            one.get("message" if verb[0] == "repair" else "problem")
+            for one in map(json.loads, on_terminal(200, *verb, "-o", "jsonl").lines)
+        ]
+        shown = on_terminal(width, *verb).lines
+        assert max(map(len, shown)) <= width
+        text = " ".join(" ".join(shown).split())
+        assert any(reasons)
+        assert all(one in text for one in reasons if one), shown
