@@ -249,6 +249,7 @@ DAMAGE = {
         gone("config/topics.json.bak"), write("config/topics.json", bytes(400))),
     "topics-none": write("config/topics.json", b'{"topicConfigTable":{}}'),
     "offsets-torn": torn("consumerOffset.json", backup=True),
+    "offsets-torn-both": torn("consumerOffset.json", backup=False),
     "all-at-once": several(
         flipped(30), gone(log(1)), truncate(queue_file(0), 0), write("commitlog/.DS_Store", b"x"),
         gone("index"), write("checkpoint", b"\xee" * 4096), torn("topics.json", backup=True)),

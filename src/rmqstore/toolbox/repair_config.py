@@ -15,6 +15,7 @@ from pathlib import Path
 from rmqstore.base import layout
 from rmqstore.base.syncing import sync_file
 from rmqstore.brokerfiles import fastjson
+from rmqstore.brokerfiles.configfile import MAX_BYTES
 from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from rmqstore.errors import StoreCorruptError
@@ -96,7 +97,7 @@ def _ext_changes(root: Path, directory: Path, size: int) -> Iterator[Change]:
 
 
 def json_changes(root: Path) -> Iterator[Change]:
-    """Yield the changes of JSON files that a broker cannot read: each from its ``.bak``."""
+    """Yield the changes of JSON files that a broker cannot read: from their ``.bak``, or none."""
     for name, table, kinds, without in JSON_FILES:
         path = root / paths.CONFIG / name
         main = read_json(path, table, kinds)
@@ -111,13 +112,32 @@ def json_changes(root: Path) -> Iterator[Change]:
             yield Change(action, _from_backup(root, file))
         elif name == paths.TOPICS_JSON or (main.state == backup.state == "nothing"):
             continue  # made from the log; or never there
-        elif main.state in ("torn", "void"):
-            other = backup.reason or f"there is no {name}.bak"
-            yield nothing(
-                file, None,
-                f"{reason}, and {other}: put back a copy, or move both away to begin without "
-                f"{without}",
-            )  # fmt: skip
+        elif "torn" in (main.state, backup.state) or main.state == "void":
+            other = f"{name}.bak: {backup.reason}" if backup.reason else f"there is no {name}.bak"
+            refused = "a broker does not start, and without both " * (backup.state == "torn")
+            yield _set_aside(root, file, f"{reason}, and {other}", refused or "a broker ", without)
+
+
+def _set_aside(root: Path, file: str, reason: str, refused: str, without: str) -> Change:
+    """Return the move of a torn JSON file and its ``.bak``, which nothing else tells."""
+    here = [one for one in (file, f"{file}.bak") if os.path.lexists(root / one)]
+    if any(map(_is_unread, (root / one for one in here))):
+        return nothing(file, None, f"{reason}: make it readable, or move it away")
+    size = sum(os.lstat(root / one).st_size for one in here)
+
+    def make(journal: Journal) -> str | None:
+        saved, *_ = [journal.move(one) for one in here]
+        return saved
+
+    message = f"{reason}: {refused}begins without {without}; a copy of either is better"
+    return Change(Action("set-aside-json", file, None, size, message), make)
+
+
+def _is_unread(path: Path) -> bool:
+    """Whether a broker may be able to read what is not read here."""
+    if not path.is_file():
+        return False
+    return path.stat().st_size > MAX_BYTES or not os.access(path, os.R_OK)
 
 
 def _from_backup(root: Path, file: str) -> Callable[[Journal], str | None]:
