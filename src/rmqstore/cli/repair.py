@@ -13,6 +13,7 @@ from rmqstore.cli.common import load_config, once, output_option, store_command
 from rmqstore.cli.failures import NOT_FOUND, UNREADABLE, USAGE, CliError, say
 from rmqstore.cli.output import Column, resolve
 from rmqstore.cli.progress import Progress
+from rmqstore.cli.text import human_bytes, plural
 from rmqstore.cli.writers import writer_for
 from rmqstore.errors import StoreCorruptError
 from rmqstore.files.paths import CONSUME_QUEUE
@@ -20,7 +21,7 @@ from rmqstore.files.paths import CONSUME_QUEUE
 if TYPE_CHECKING:
     from rmqstore.config.store_config import StoreConfig
     from rmqstore.toolbox.rebuild import Rebuilt
-    from rmqstore.toolbox.repair import Action
+    from rmqstore.toolbox.repair import Action, Repair
 
 __all__ = ["rebuild", "repair"]
 
@@ -31,6 +32,8 @@ _ACTION_COLUMNS = (
     Column("bytes", "bytes", rank=2),
     Column("saved_to", "path", rank=4),
     Column("done", rank=1),
+    Column("lost", "count", rank=1),
+    Column("dummies", "count", rank=1),
     Column("message", wrap=True),
 )
 _REBUILT_COLUMNS = (
@@ -87,6 +90,8 @@ def repair(
     with writer_for(output, _ACTION_COLUMNS) as writer:
         for one in found.actions:
             writer.row(_action_row(one, explained=resolve(output) == "table"))
+    if found.lost:
+        say(_losses(found))
     if not found.actions:
         say("there is nothing to repair")
     elif found.journal is not None:
@@ -95,6 +100,13 @@ def repair(
         say("nothing was changed; --apply repairs it")
     if found.left:
         ctx.exit(NOT_FOUND)
+
+
+def _losses(found: Repair) -> str:
+    """Return the messages that are lost for good, and their bytes."""
+    size = human_bytes(sum(one.bytes for one in found.actions if one.lost))
+    became = f"{found.dummies:,} become dummies, so that their queue offsets stay"
+    return f"{plural(found.lost, 'message')} in {size} of damage are lost for good: {became}"
 
 
 def _action_row(one: Action, *, explained: bool) -> dict[str, object]:
@@ -106,6 +118,8 @@ def _action_row(one: Action, *, explained: bool) -> dict[str, object]:
         "saved_to": one.saved_to,
         "done": one.done,
     }
+    if one.lost:
+        row.update(lost=one.lost, dummies=one.dummies)
     if explained or one.action == "none":
         row["message"] = one.message
     return row

@@ -69,6 +69,16 @@ class Repair:
         """Number of actions that are not done."""
         return sum(not one.done for one in self.actions)
 
+    @property
+    def lost(self) -> int:
+        """Number of messages that are lost for good, as far as queues or the log name them."""
+        return sum(one.lost for one in self.actions)
+
+    @property
+    def dummies(self) -> int:
+        """Number of lost messages in whose place a dummy keeps the queue offset."""
+        return sum(one.dummies for one in self.actions)
+
 
 def repair(path: str | os.PathLike[str], *, config: Config = None, apply: bool = False) -> Repair:
     """Repair a stopped store: log, queues, index, JSON files, checkpoint.

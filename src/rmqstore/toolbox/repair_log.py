@@ -29,7 +29,7 @@ from rmqstore.files.regular import open_regular
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.toolbox.journal import Journal
-from rmqstore.toolbox.repair_lost import LOST_PROPERTY, Lost, LostRecords, lost_records
+from rmqstore.toolbox.repair_lost import LOST_PROPERTY, Lost, LostRecords, is_own, lost_records
 from rmqstore.toolbox.repair_plan import Action, Change, foreign_changes, move, nothing
 
 __all__ = [
@@ -208,7 +208,11 @@ def _made_file(
     """Return the making of a file of the log that is lost, with records in a part of it."""
     start, stop = records[0] - records[0] % size, records[1]
     file = f"{paths.COMMIT_LOG}/{paths.offset_file_name(start)}"
-    action = Action("make-log-file", file, start, size, message)
+    named = lost.within(start, stop)
+    dummies = len(_chosen(start, stop, start + size, named))
+    action = Action(
+        "make-log-file", file, start, size, message, lost=len(named), dummies=dummies
+    )  # fmt: skip
 
     def make(journal: Journal) -> None:
         records = lost.within(start, stop)
@@ -273,7 +277,9 @@ def _used(state: LogState, start: int, stop: int) -> int:
 
 def _zeroed(state: LogState, start: int, stop: int, used: int) -> Change:
     file = _file(state, start)
-    action = Action("zero-tail", file, start, used, "no whole record follows: a torn end")
+    lost = len(lost_records(state.root, [(start, stop)], own=True))
+    message = "no whole record follows: a torn end"
+    action = Action("zero-tail", file, start, used, message, lost=lost)
     low, high = start % state.file_size, stop - start + start % state.file_size
     return Change(action, lambda journal: journal.overwrite(file, low, high))
 
@@ -282,19 +288,22 @@ def _filled(state: LogState, start: int, stop: int, reason: str) -> Change:
     """Return the replacement of a damaged part of a file."""
     file = _file(state, start)
     file_start = start - start % state.file_size
-    action = Action("fill", file, start, stop - start, f"damaged ({reason})")
-    try:
-        list(_pieces(start, stop, file_start + state.file_size, [], 0, dry=True))
-    except ValueError:
+    file_stop = file_start + state.file_size
+    if not _fits(start, stop, file_stop):
         message = f"{stop - start} bytes are damaged ({reason}), too few for a filler"
         return Change(Action("none", file, start, 0, message))
+    named = state.lost.within(start, stop)
+    dummies = len(_chosen(start, stop, file_stop, named))
+    action = Action(
+        "fill", file, start, stop - start, f"damaged ({reason})", lost=len(named), dummies=dummies
+    )  # fmt: skip
 
     def make(journal: Journal) -> str:
         lost = state.lost.within(start, stop)
         behind = stop - stop % state.file_size
         time = _time_of(state.directory, behind, stop - behind)
         time = time or _time_near(state.directory, file_start)
-        pieces = _pieces(start, stop, file_start + state.file_size, lost, time)
+        pieces = _pieces(start, stop, file_stop, lost, time)
         shifted = ((at - file_start, data) for at, data in pieces)
         return journal.overwrite(file, start - file_start, stop - file_start, shifted)
 
@@ -324,33 +333,30 @@ def _lost_tail(state: LogState, end: int, lost: int, file_stop: int) -> Iterator
         at = stop
 
 
-def _pieces(
-    start: int, stop: int, file_stop: int, lost: Iterable[Lost], time: int, *, dry: bool = False
-) -> Iterator[tuple[int, bytes]]:
-    """Yield the records that fill a part of a file; trailing zeros are left out.
-
-    ``ValueError`` if none fits.
-    """
-    chosen: list[tuple[int, int, Lost | None]] = []  # begin and end
+def _chosen(start: int, stop: int, file_stop: int, lost: Iterable[Lost]) -> list[Lost]:
+    """Return the lost records that dummies replace: fillers have room between them."""
+    chosen: list[Lost] = []
     for one in sorted(lost):
-        at = chosen[-1][1] if chosen else start
-        if one.offset < at or one.offset + one.size > stop or _dummy(one, time) is None:
+        at = chosen[-1].stop if chosen else start
+        if one.offset < at or one.stop > stop or _dummy_properties(one) is None:
             continue
-        if not _fits(at, one.offset, file_stop):
-            continue
-        chosen.append((one.offset, one.offset + one.size, one))
-    while chosen and not _fits(chosen[-1][1], stop, file_stop):
+        if _fits(at, one.offset, file_stop):
+            chosen.append(one)
+    while chosen and not _fits(chosen[-1].stop, stop, file_stop):
         chosen.pop()
-    if not chosen and not _fits(start, stop, file_stop):
-        raise ValueError(f"no filler fits into {stop - start} bytes")
-    if dry:
-        return
+    return chosen
+
+
+def _pieces(
+    start: int, stop: int, file_stop: int, lost: Iterable[Lost], time: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the records that fill a part of a file; trailing zeros are left out."""
     at = start
-    for first, end, record in [*chosen, (stop, stop, None)]:
-        yield from _fillers(at, first, file_stop)
-        if record is not None and (data := _dummy(record, time)) is not None:
-            yield first, data.rstrip(b"\0")
-        at = end
+    for one in _chosen(start, stop, file_stop, lost):
+        yield from _fillers(at, one.offset, file_stop)
+        yield one.offset, _dummy(one, time).rstrip(b"\0")
+        at = one.stop
+    yield from _fillers(at, stop, file_stop)
 
 
 def _fits(start: int, stop: int, file_stop: int) -> bool:
@@ -371,23 +377,28 @@ def _fillers(start: int, stop: int, file_stop: int) -> Iterator[tuple[int, bytes
         start += size
 
 
-def _dummy(one: Lost, time: int) -> bytes | None:
-    """Return the record in the place of a lost one; None if it does not fit."""
-    for properties in (LOST_PROPERTY, b""):
-        least = layout.RECORD_FIXED_BYTES + len(one.topic.encode()) + len(properties)
-        if one.size < least:
-            continue
-        return _core.encode_record(
-            one.topic,
-            bytes(one.size - least),
-            queue_id=one.queue_id,
-            queue_offset=one.queue_offset,
-            physical_offset=one.offset,
-            born_timestamp=time,
-            store_timestamp=time,
-            properties=properties,
-        )
-    return None
+def _dummy_properties(one: Lost) -> bytes | None:
+    """Return the properties of the dummy for a lost record; None if there is to be none."""
+    if is_own(one.topic):
+        return None
+    room = one.size - layout.RECORD_FIXED_BYTES - len(one.topic.encode())
+    return next((found for found in (LOST_PROPERTY, b"") if len(found) <= room), None)
+
+
+def _dummy(one: Lost, time: int) -> bytes:
+    """Return the record in the place of a lost one."""
+    properties = _dummy_properties(one) or b""
+    least = layout.RECORD_FIXED_BYTES + len(one.topic.encode()) + len(properties)
+    return _core.encode_record(
+        one.topic,
+        bytes(one.size - least),
+        queue_id=one.queue_id,
+        queue_offset=one.queue_offset,
+        physical_offset=one.offset,
+        born_timestamp=time,
+        store_timestamp=time,
+        properties=properties,
+    )
 
 
 # ---- times

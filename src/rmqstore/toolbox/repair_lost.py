@@ -20,7 +20,7 @@ from rmqstore.offline.start_files import listed
 from rmqstore.services.stored import SYSTEM_TOPICS
 from rmqstore.toolbox.derived import file_numbers
 
-__all__ = ["LOST_PROPERTY", "Lost", "LostRecords", "lost_records"]
+__all__ = ["LOST_PROPERTY", "Lost", "LostRecords", "is_own", "lost_records"]
 
 LOST_PROPERTY = b"RMQSTORE_LOST\x01true\x02"  # of dummies
 
@@ -56,15 +56,17 @@ class LostRecords:
 
     def __init__(self, plan: LogPlan) -> None:
         self._plan = plan
-        self._taken: set[tuple[str, int, int]] = set()
+        self._taken: dict[tuple[str, int, int], int] = {}  # to the begin of their part
 
     def within(self, start: int, stop: int) -> list[Lost]:
-        """Return the lost records of a damaged part of one file.
+        """Return the lost records of a damaged part of one file; again the same for the same part.
 
         Those that queues name; then those whose queue offsets the log lacks, at any place with
         room: a broker that reads a unit without a record passes over messages behind it.
         """
-        found = lost_records(Path(self._plan.path), [(start, stop)])
+        every = lost_records(Path(self._plan.path), [(start, stop)], own=True)
+        found = [one for one in every if not is_own(one.topic)]
+        others = [one for one in every if is_own(one.topic)]
         named = {(one.topic, one.queue_id) for one in found}
         ahead = deque(found)
         at = start
@@ -76,11 +78,12 @@ class LostRecords:
                 at = _room(ahead, at, size)
                 if at + size > stop:
                     break
-                if (gap.topic, gap.queue_id, number) not in self._taken:
+                if self._taken.get((gap.topic, gap.queue_id, number), start) == start:
                     found.append(Lost(at, size, gap.topic, gap.queue_id, number))
                     at += size
-        self._taken.update((one.topic, one.queue_id, one.queue_offset) for one in found)
-        return sorted(found)
+        for one in found:
+            self._taken[one.topic, one.queue_id, one.queue_offset] = start
+        return sorted(found + others)
 
     @cached_property
     def _gaps(self) -> list[_Gap]:
@@ -95,7 +98,7 @@ class LostRecords:
                         # Behind the log's first byte retention may have removed the records.
                         default = (0, 0) if plan.first == 0 else (run.first, run.log_start)
                         stop, log_stop = ends.get(key, default)
-                        if run.first > stop and not _is_own(run.topic):
+                        if run.first > stop and not is_own(run.topic):
                             found.append(_Gap(*key, stop, run.first, log_stop, run.log_start))
                         ends[key] = run.stop, run.log_stop
         return found
@@ -113,21 +116,22 @@ def _room(ahead: deque[Lost], at: int, size: int) -> int:
     return at
 
 
-def _is_own(topic: str) -> bool:
+def is_own(topic: str) -> bool:
     """Whether a topic is a broker's own, which services read, or a light queue."""
     return topic in SYSTEM_TOPICS or topic.startswith(LIGHT_PREFIX)
 
 
-def lost_records(root: Path, parts: Sequence[tuple[int, int]]) -> list[Lost]:
+def lost_records(root: Path, parts: Sequence[tuple[int, int]], *, own: bool = False) -> list[Lost]:
     """Return the records that queue files name within parts of the log, each once.
 
-    Not those of the broker's own topics, which services read, nor of light queues.
+    Without ``own`` not those of the broker's own topics, which services read; never those of light
+    queues.
     """
     import numpy as np
 
     found: dict[int, Lost] = {}
     for topic in listed(root / paths.CONSUME_QUEUE) or []:
-        if _is_own(topic.name):
+        if is_own(topic.name) and (not own or topic.name.startswith(LIGHT_PREFIX)):
             continue
         for queue in listed(topic.path) or []:
             queue_id = paths.parse_queue_id(queue.name)

@@ -33,6 +33,10 @@ class Action:
     done : bool
     message : str
         The reason, and for ``"none"`` the remedy.
+    lost : int
+        Messages that queues name in these bytes, lost for good.
+    dummies : int
+        Those of them in whose place a dummy keeps the queue offset.
     """
 
     action: str
@@ -42,6 +46,8 @@ class Action:
     message: str
     saved_to: str | None = None
     done: bool = False
+    lost: int = 0
+    dummies: int = 0
 
 
 @dataclass(frozen=True, slots=True)

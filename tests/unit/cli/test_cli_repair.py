@@ -104,3 +104,21 @@ def test_a_reason_is_folded_and_never_cut(root: Path, width: int) -> None:
         text = " ".join(" ".join(shown).split())
         assert any(reasons)
         assert all(one in text for one in reasons if one), shown
+
+
+@pytest.mark.parametrize("damage", ["flips-and-queues-gone", "hole-over-many", "middle-missing"])
+def test_the_lost_messages_are_counted(run: Run, tmp_path: Path, damage: str) -> None:
+    root = tmp_path / "m"
+    repairs.make(root)
+    repairs.DAMAGE[damage](root)
+    before = repairs.readable(root)
+    planned, done = run("repair", root), run("repair", root, "--apply")
+    lost = repairs.COUNT - len(before)
+    for shown in (planned, done):
+        assert f"{lost} messages in" in shown.stderr
+        assert f"are lost for good: {lost} become dummies" in shown.stderr
+        counted = [one for one in map(json.loads, shown.stdout.splitlines()) if "lost" in one]
+        assert sum(one["lost"] for one in counted) == lost
+        assert sum(one["dummies"] for one in counted) == lost
+    now = repairs.readable(root)
+    assert len(now) == len(before) + lost == repairs.COUNT
