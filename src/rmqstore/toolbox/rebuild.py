@@ -155,10 +155,15 @@ def whole_plan(root: Path, config: Config) -> LogPlan:
     chosen = config
     if chosen is not None and not isinstance(chosen, StoreConfig):
         chosen = StoreConfig.from_file(chosen)
-    if log_paths(str(root), chosen) is not None:
+    if (elsewhere := log_paths(str(root), chosen)) is not None:
+        own = root / paths.COMMIT_LOG
+        names = [one.path for one in elsewhere]
+        way = f"link it (ln -s {names[0]} {own})"
+        if len(names) > 1 or os.path.lexists(own):
+            way = f"move or copy the files of all into {own}"
         raise IncompatibleStoreError(
-            f"{root}: the log lies in other directories than {paths.COMMIT_LOG}/: copy its files "
-            "there, and give a configuration without storePathCommitLog"
+            f"{root}: the log lies in {', '.join(names)}, and only one in {own} is mended: {way}, "
+            "then give a configuration without storePathCommitLog and readOnlyCommitLogStorePaths"
         )
     with opening.open(root, config=chosen) as opened:
         in_force = opened.config

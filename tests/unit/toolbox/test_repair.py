@@ -274,6 +274,30 @@ def test_a_store_in_use_is_refused(whole, tmp_path):
             undo(root, "rmqstore-repair-1")
 
 
+def test_a_log_that_lies_elsewhere_is_repaired_through_a_link(whole, tmp_path):
+    root = copied(whole, tmp_path)
+    away = tmp_path / "away"
+    (root / "commitlog").rename(away)
+    config = repairs.CONFIG.replace(store_path_commit_log=str(away))
+    with pytest.raises(rmqstore.IncompatibleStoreError, match=r"ln -s .*/away .*/commitlog\)"):
+        repair(root, config=config)
+    (tmp_path / "more").mkdir()
+    several = config.replace(store_path_commit_log=f"{away},{tmp_path / 'more'}")
+    with pytest.raises(rmqstore.IncompatibleStoreError, match="copy the files of all into"):
+        repair(root, config=several)
+    (root / "commitlog").symlink_to(away)
+    before = repairs.tree(root) | repairs.tree(away)
+    repairs.several(repairs.flipped(30), repairs.gone(repairs.log(1)))(root)
+    damaged = repairs.tree(root) | repairs.tree(away)
+    assert damaged != before
+    done = repair(root, apply=True)
+    assert done.left == 0
+    assert offline.broker_start(root, config=config).broker == "starts"
+    assert done.journal is not None
+    undo(root, done.journal)
+    assert repairs.tree(root) | repairs.tree(away) == damaged
+
+
 def test_a_gap_too_large_to_fill_is_said_at_once(whole, tmp_path):
     root = copied(whole, tmp_path)
     (root / f"commitlog/{repairs.LOG << 40:020d}").write_bytes(bytes(repairs.LOG))
