@@ -156,7 +156,7 @@ def single_file_change(root: Path, directory: Path, configured: int | None) -> C
         short = only.size < configured
         return _resized(file, start, only.size, configured) if short else None
     stop = start + only.size
-    near = lost_records(root, [(max(start, stop - _RECORD_MOST), stop + _RECORD_MOST)])
+    near = lost_records(root, max(start, stop - _RECORD_MOST), stop + _RECORD_MOST)
     if not any(one.offset < stop < one.stop for one in near):
         return None
     return nothing(
@@ -208,10 +208,9 @@ def _made_file(
     """Return the making of a file of the log that is lost, with records in a part of it."""
     start, stop = records[0] - records[0] % size, records[1]
     file = f"{paths.COMMIT_LOG}/{paths.offset_file_name(start)}"
-    named = lost.within(start, stop)
-    dummies = len(_chosen(start, stop, start + size, named))
+    named, dummies = _counted(start, stop, start + size, lost)
     action = Action(
-        "make-log-file", file, start, size, message, lost=len(named), dummies=dummies
+        "make-log-file", file, start, size, message, lost=named, dummies=dummies
     )  # fmt: skip
 
     def make(journal: Journal) -> None:
@@ -277,7 +276,7 @@ def _used(state: LogState, start: int, stop: int) -> int:
 
 def _zeroed(state: LogState, start: int, stop: int, used: int) -> Change:
     file = _file(state, start)
-    lost = len(lost_records(state.root, [(start, stop)], own=True))
+    lost = sum(1 for _ in lost_records(state.root, start, stop, own=True))
     message = "no whole record follows: a torn end"
     action = Action("zero-tail", file, start, used, message, lost=lost)
     low, high = start % state.file_size, stop - start + start % state.file_size
@@ -292,10 +291,9 @@ def _filled(state: LogState, start: int, stop: int, reason: str) -> Change:
     if not _fits(start, stop, file_stop):
         message = f"{stop - start} bytes are damaged ({reason}), too few for a filler"
         return Change(Action("none", file, start, 0, message))
-    named = state.lost.within(start, stop)
-    dummies = len(_chosen(start, stop, file_stop, named))
+    named, dummies = _counted(start, stop, file_stop, state.lost)
     action = Action(
-        "fill", file, start, stop - start, f"damaged ({reason})", lost=len(named), dummies=dummies
+        "fill", file, start, stop - start, f"damaged ({reason})", lost=named, dummies=dummies
     )  # fmt: skip
 
     def make(journal: Journal) -> str:
@@ -313,7 +311,7 @@ def _filled(state: LogState, start: int, stop: int, reason: str) -> Change:
 def _lost_end(state: LogState, end: int, file_stop: int) -> int:
     """Return the end of the records that queues of a closed store name beyond the log's end."""
     lost_end = end
-    for one in lost_records(state.root, [(end, file_stop + _COUNT_MOST * state.file_size)]):
+    for one in lost_records(state.root, end, file_stop + _COUNT_MOST * state.file_size):
         if one.offset >= max(file_stop, lost_end) + state.file_size:
             break  # no file between would have a record: rather a damaged unit
         lost_end = max(lost_end, one.offset + one.size)
@@ -333,18 +331,33 @@ def _lost_tail(state: LogState, end: int, lost: int, file_stop: int) -> Iterator
         at = stop
 
 
-def _chosen(start: int, stop: int, file_stop: int, lost: Iterable[Lost]) -> list[Lost]:
-    """Return the lost records that dummies replace: fillers have room between them."""
-    chosen: list[Lost] = []
-    for one in sorted(lost):
-        at = chosen[-1].stop if chosen else start
+def _chosen(start: int, stop: int, file_stop: int, lost: Iterable[Lost]) -> Iterator[Lost]:
+    """Yield the lost records that dummies replace: fillers have room between them."""
+    at = start
+    last = None  # is left out if no filler fits behind it; then one does before it
+    for one in lost:
         if one.offset < at or one.stop > stop or _dummy_properties(one) is None:
             continue
         if _fits(at, one.offset, file_stop):
-            chosen.append(one)
-    while chosen and not _fits(chosen[-1].stop, stop, file_stop):
-        chosen.pop()
-    return chosen
+            if last is not None:
+                yield last
+            at, last = one.stop, one
+    if last is not None and _fits(at, stop, file_stop):
+        yield last
+
+
+def _counted(start: int, stop: int, file_stop: int, lost: LostRecords) -> tuple[int, int]:
+    """Return the number of lost records in a part of a file, and of their dummies."""
+    count = 0
+
+    def each() -> Iterator[Lost]:
+        nonlocal count
+        for one in lost.within(start, stop):
+            count += 1
+            yield one
+
+    dummies = sum(1 for _ in _chosen(start, stop, file_stop, each()))
+    return count, dummies
 
 
 def _pieces(

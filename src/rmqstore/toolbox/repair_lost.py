@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import stat
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.base import layout
 from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
@@ -20,8 +19,13 @@ from rmqstore.offline.start_files import listed
 from rmqstore.services.stored import SYSTEM_TOPICS
 from rmqstore.toolbox.derived import file_numbers
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 __all__ = ["LOST_PROPERTY", "Lost", "LostRecords", "is_own", "lost_records"]
 
+_PIECE = 16 << 20  # of the log, whose lost records are in memory at a time
 LOST_PROPERTY = b"RMQSTORE_LOST\x01true\x02"  # of dummies
 
 
@@ -56,34 +60,49 @@ class LostRecords:
 
     def __init__(self, plan: LogPlan) -> None:
         self._plan = plan
-        self._taken: dict[tuple[str, int, int], int] = {}  # to the begin of their part
+        # Queue offsets [first, stop) by queue, with the begin of their part.
+        self._taken: dict[tuple[str, int], list[list[int]]] = {}
 
-    def within(self, start: int, stop: int) -> list[Lost]:
-        """Return the lost records of a damaged part of one file; again the same for the same part.
+    def within(self, start: int, stop: int) -> Iterator[Lost]:
+        """Yield the lost records of a damaged part of one file; again the same for the same part.
 
         Those that queues name; then those whose queue offsets the log lacks, at any place with
-        room: a broker that reads a unit without a record passes over messages behind it.
+        room: a broker that reads a unit without a record passes over messages behind it. In the
+        order of their places, but for the broker's own topics.
         """
-        every = lost_records(Path(self._plan.path), [(start, stop)], own=True)
-        found = [one for one in every if not is_own(one.topic)]
-        others = [one for one in every if is_own(one.topic)]
-        named = {(one.topic, one.queue_id) for one in found}
-        ahead = deque(found)
+        for one in self._merged(start, stop):
+            spans = self._taken.setdefault((one.topic, one.queue_id), [])
+            if spans and spans[-1][1:] == [one.queue_offset, start]:
+                spans[-1][1] += 1
+            else:
+                spans.append([one.queue_offset, one.queue_offset + 1, start])
+            yield one
+
+    def _merged(self, start: int, stop: int) -> Iterator[Lost]:
+        root = Path(self._plan.path)
+        named = {(one.topic, one.queue_id) for one in _naming(root, start, stop, own=False)}
+        found = lost_records(root, start, stop, own=True)
+        ahead = next(found, None)
         at = start
         for gap in self._gaps:
-            if (gap.topic, gap.queue_id) in named or gap.low > start or gap.high < stop:
+            key = gap.topic, gap.queue_id
+            if key in named or gap.low > start or gap.high < stop:
                 continue
             size = layout.RECORD_FIXED_BYTES + len(gap.topic.encode()) + len(LOST_PROPERTY)
+            taken = [one for one in self._taken.get(key, ()) if one[2] != start]
             for number in range(gap.first, gap.stop):
-                at = _room(ahead, at, size)
+                while ahead is not None and not _has_room(ahead, at + size):
+                    at = at if is_own(ahead.topic) else max(at, ahead.stop)
+                    yield ahead
+                    ahead = next(found, None)
                 if at + size > stop:
                     break
-                if self._taken.get((gap.topic, gap.queue_id, number), start) == start:
-                    found.append(Lost(at, size, gap.topic, gap.queue_id, number))
+                if not any(first <= number < end for first, end, _ in taken):
+                    yield Lost(at, size, *key, number)
                     at += size
-        for one in found:
-            self._taken[one.topic, one.queue_id, one.queue_offset] = start
-        return sorted(found + others)
+        if ahead is not None:
+            yield ahead
+        yield from found
 
     @cached_property
     def _gaps(self) -> list[_Gap]:
@@ -104,16 +123,10 @@ class LostRecords:
         return found
 
 
-def _room(ahead: deque[Lost], at: int, size: int) -> int:
-    """Return the first place from an offset on for a record; drops those of ``ahead`` before it."""
-    while ahead:
-        one = ahead[0]
-        # The record itself follows, or a filler with room.
-        left = one.offset - (at + size)
-        if left == 0 or left >= layout.RECORD_FIXED_BYTES:
-            break
-        at = max(at, ahead.popleft().stop)
-    return at
+def _has_room(ahead: Lost, stop: int) -> bool:
+    """Whether a record up to a place is followed by another at once, or by a filler with room."""
+    left = ahead.offset - stop
+    return not is_own(ahead.topic) and (left == 0 or left >= layout.RECORD_FIXED_BYTES)
 
 
 def is_own(topic: str) -> bool:
@@ -121,35 +134,78 @@ def is_own(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(LIGHT_PREFIX)
 
 
-def lost_records(root: Path, parts: Sequence[tuple[int, int]], *, own: bool = False) -> list[Lost]:
-    """Return the records that queue files name within parts of the log, each once.
+class _UnitFile(NamedTuple):
+    """Queue file with units of records in a part of the log, from ``low`` to ``high``."""
+
+    path: str
+    size: int
+    topic: str
+    queue_id: int
+    first: int  # its first queue offset
+    low: int
+    high: int
+
+
+def lost_records(root: Path, start: int, stop: int, *, own: bool = False) -> Iterator[Lost]:
+    """Yield the records that queue files name within a part of the log, in order, each once.
 
     Without ``own`` not those of the broker's own topics, which services read; never those of light
-    queues.
+    queues. A piece of the log at a time is in memory.
     """
-    import numpy as np
+    files = list(_naming(root, start, stop, own=own))
+    low: int | None = min((one.low for one in files), default=None)
+    while low is not None:
+        high = low + _PIECE
+        found: dict[int, Lost] = {}
+        behind = [one.low for one in files if one.low >= high]
+        for one in files:
+            if one.low >= high or one.high < low:
+                continue
+            units = _units_of(one.path, one.size)
+            offsets, sizes = units["physical_offset"], units["size"]
+            inside = _inside(units, start, stop)
+            for at in (inside & (offsets >= low) & (offsets < high)).nonzero()[0].tolist():
+                offset = int(offsets[at])
+                lost = Lost(offset, int(sizes[at]), one.topic, one.queue_id, one.first + at)
+                found.setdefault(offset, lost)
+            if one.high >= high:
+                behind.append(int(offsets[inside & (offsets >= high)].min()))
+        for offset in sorted(found):
+            yield found[offset]
+        low = min(behind, default=None)
 
-    found: dict[int, Lost] = {}
+
+def _naming(root: Path, start: int, stop: int, *, own: bool) -> Iterator[_UnitFile]:
+    """Yield the queue files that name records within a part of the log."""
     for topic in listed(root / paths.CONSUME_QUEUE) or []:
         if is_own(topic.name) and (not own or topic.name.startswith(LIGHT_PREFIX)):
             continue
         for queue in listed(topic.path) or []:
             queue_id = paths.parse_queue_id(queue.name)
             for one in listed(queue.path) or [] if queue_id is not None else []:
-                start = paths.parse_offset_file_name(one.name)
-                if start is None or not stat.S_ISREG(one.mode):
+                begin = paths.parse_offset_file_name(one.name)
+                if begin is None or not stat.S_ISREG(one.mode):
                     continue
-                with open_regular(one.path) as file:
-                    count = one.size // layout.UNIT_BYTES
-                    units = np.fromfile(file, dtype=layout.UNIT_FIELDS, count=count)
-                offsets, sizes = units["physical_offset"], units["size"]
-                for low, high in parts:
-                    inside = (offsets >= low) & (sizes > layout.RECORD_FIXED_BYTES)
-                    inside &= (sizes < layout.UNIT_BLANK_SIZE) & (offsets + sizes <= high)
-                    inside[1:] &= offsets[1:] > offsets[:-1]  # else a damaged unit
-                    for at in inside.nonzero()[0].tolist():
-                        offset = int(offsets[at])
-                        number = start // layout.UNIT_BYTES + at
-                        lost = Lost(offset, int(sizes[at]), topic.name, queue_id or 0, number)
-                        found.setdefault(offset, lost)
-    return sorted(found.values())
+                units = _units_of(one.path, one.size)
+                named = units["physical_offset"][_inside(units, start, stop)]
+                if len(named):
+                    yield _UnitFile(
+                        one.path, one.size, topic.name, queue_id or 0, begin // layout.UNIT_BYTES,
+                        int(named.min()), int(named.max()),
+                    )  # fmt: skip
+
+
+def _units_of(path: str, size: int) -> NDArray[np.void]:
+    import numpy as np
+
+    with open_regular(path) as file:
+        return np.fromfile(file, dtype=layout.UNIT_FIELDS, count=size // layout.UNIT_BYTES)
+
+
+def _inside(units: NDArray[np.void], start: int, stop: int) -> NDArray[np.bool_]:
+    """Whether units name a record within a part of the log."""
+    offsets, sizes = units["physical_offset"], units["size"]
+    inside: NDArray[np.bool_] = (offsets >= start) & (sizes > layout.RECORD_FIXED_BYTES)
+    inside &= (sizes < layout.UNIT_BLANK_SIZE) & (offsets + sizes <= stop)
+    inside[1:] &= offsets[1:] > offsets[:-1]  # else a damaged unit
+    return inside

@@ -3,7 +3,11 @@
 import os
 import tracemalloc
 
+import numpy as np
+
+from rmqstore.base.layout import UNIT_FIELDS
 from rmqstore.toolbox import repair, verify
+from rmqstore.toolbox.repair_lost import lost_records
 from support import repairs
 
 MIB = 1 << 20
@@ -32,3 +36,24 @@ def test_a_json_file_that_is_too_large_is_not_read(tmp_path):
     planned, peak = peak_of(lambda: repair(root))
     assert "rebuild-json" in {one.action for one in planned.actions}
     assert peak < 32 * MIB
+
+
+def test_the_lost_records_of_a_large_part_are_found_piece_by_piece(tmp_path):
+    size, count = 128, 1 << 19
+    units = np.zeros(count, UNIT_FIELDS)
+    units["physical_offset"] = np.arange(count) * size
+    units["size"] = size
+    for number, part in enumerate(np.split(units, 4)):
+        directory = tmp_path / "consumequeue/orders/0"
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{number * part.nbytes:020d}").write_bytes(part.tobytes())
+
+    def ends():
+        found = lost_records(tmp_path, size, count * size)
+        return [
+            sum(1 for one in found if (one.offset, one.size) == (one.queue_offset * size, size))
+        ]
+
+    [found], peak = peak_of(ends)
+    assert found == count - 1
+    assert peak < 64 * MIB  # half of what their objects take
