@@ -64,7 +64,7 @@ _SECTIONS = {
         "extract": ("copies", "A new store with the messages of some topics."),
         "diff": ("copies", "Differences between two stores or copies."),
         "backup": ("copies", "A copy with sums, brought up to date by later runs."),
-        "snapshot": ("snapshot", "A copy of a store in use, which opens clean."),
+        "snapshot": ("copies", "A copy of a store in use, which opens clean."),
     },
     "serve": {
         "serve": ("serve", "Name server and broker for RocketMQ clients, on a store."),

@@ -1,10 +1,11 @@
-"""``extract``, ``diff`` and ``backup``: copies of stores, and their differences."""
+"""``extract``, ``snapshot``, ``backup`` and ``diff``: copies of stores, and their differences."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import re
+from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -26,13 +27,15 @@ from rmqstore.cli.failures import NOT_FOUND, UNREADABLE, USAGE, CliError, say
 from rmqstore.cli.output import Column
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.writers import writer_for
-from rmqstore.errors import StoreNotFoundError
+from rmqstore.errors import StoreCorruptError, StoreNotFoundError
+from rmqstore.files import paths
 from rmqstore.toolbox.backups import backup_of, verify_backup
 from rmqstore.toolbox.differences import difference_of
 from rmqstore.toolbox.extracts import extract_of
 
-__all__ = ["backup", "diff", "extract"]
+__all__ = ["backup", "diff", "extract", "snapshot"]
 
+_COPY = (Column("path", "path", least=24), Column("bytes", "bytes"), Column("until", "number"))
 _SUMMARY = (
     Column("messages", "count"),
     Column("bytes", "bytes"),
@@ -158,6 +161,45 @@ def diff(
         ctx.exit(NOT_FOUND)
     if not full:
         say("no difference in positions, sizes and tags; --full compares what the messages hold")
+
+
+@store_command(
+    "DIRECTORY",
+    examples=(
+        "snapshot STORE /backup/store",
+        "snapshot STORE /backup/store -c broker.conf",
+    ),
+)
+@corruption_option
+@output_option
+def snapshot(
+    *,
+    store: str,
+    config: str | None,
+    directory: str,
+    on_corruption: Literal["raise", "skip"],
+    output: str | None,
+) -> None:
+    """Copy a store into DIRECTORY, which is made; the copy opens clean, here and in a broker.
+
+    The store may be in use meanwhile, by a broker or a program: the copy has what had come into
+    the log when it began. UNTIL is the physical offset behind the last record. Until the copy is
+    complete its name is DIRECTORY.unfinished.  With --on-corruption skip the copy of a damaged log
+    has fillers in place of its damage, whose bytes are in the copy's rmqstore-quarantine.
+    """
+    with open_store(store, "r", config) as opened, Progress("copying", "bytes") as progress:
+        try:
+            made = opened.snapshots.make(
+                directory, _shown_by(progress), fill=on_corruption == "skip"
+            )
+        except (FileExistsError, ValueError) as error:
+            raise _unsuitable(error) from None
+        except StoreCorruptError as error:
+            fills = on_corruption != "skip" and paths.CONFIG not in Path(error.path).parts
+            hint = "; --on-corruption skip fills the damage" if fills else ""
+            raise CliError(f"{error}{hint}", UNREADABLE) from None
+    with writer_for(output, _COPY) as writer:
+        writer.row({"path": made.path, "bytes": made.bytes, "until": made.until})
 
 
 def _unsuitable(error: FileExistsError | ValueError) -> CliError:

@@ -84,3 +84,15 @@ def test_a_directory_that_is_not_empty(run: Run, root: Path, tmp_path: Path) -> 
     none = run("backup", "--verify", tmp_path / "full")
     assert none.exit_code == 4
     assert "commitlog" not in none.stderr
+
+
+@pytest.mark.parametrize("verb", [("extract", "-t", "orders"), ("snapshot",), ("backup",)])
+def test_a_directory_that_is_not_empty(
+    run: Run, root: Path, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a").touch()
+    done = run(verb[0], root, tmp_path / "full", *verb[1:])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"{tmp_path / 'full'}: is not empty" in done.stderr
+    assert [one.name for one in (tmp_path / "full").iterdir()] == ["a"]
