@@ -32,6 +32,7 @@ from rmqstore.filters import check_filter
 from rmqstore.toolbox.export import export_of
 from rmqstore.toolbox.formats import FORMATS, Format, format_of
 from rmqstore.toolbox.importing import import_messages
+from rmqstore.toolbox.message_files import PIECE_ROWS
 from rmqstore.toolbox.redaction import redactions_of
 
 __all__ = ["export", "import_"]
@@ -186,6 +187,21 @@ def export(
     _show(done, to_standard)
 
 
+@contextmanager
+def _interrupts(progress: Progress, store: str | None) -> Iterator[None]:
+    """Say at an interrupt how many messages of an import are in a store that was there."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if store is not None and progress.done:
+            say(
+                f"interrupted: {progress.done:,} messages of the file, perhaps its next "
+                f"{PIECE_ROWS:,} too, are in {store}; look at its last one with 'cat', and import "
+                "the rest of the file"
+            )
+        raise
+
+
 @store_command(
     "FILE",
     store_last=True,
@@ -221,11 +237,12 @@ def import_(
     refuse_foreign(Path(store))
     settings = load_config(config)
     progress = Progress("importing", "messages")
+    adds = Path(store).exists()  # else an interrupt leaves nothing
 
     def progressed(count: int) -> None:
         progress.done = count
 
-    with _refusals(), progress:
+    with _refusals(), _interrupts(progress, store if adds else None), progress:
         done = import_messages(
             _standard_input() if file == _STANDARD else file,
             store,

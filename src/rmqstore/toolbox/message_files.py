@@ -25,9 +25,9 @@ from rmqstore.toolbox.parsed_lines import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MessageFile"]
+__all__ = ["PIECE_ROWS", "MessageFile"]
 
-_ROWS = 4096
+PIECE_ROWS = 4096
 _BYTES = 4 << 20  # of lines, or of a batch of columns on average
 # Set by the store that has the messages: read, and not put.
 _IGNORED = ("queue_offset", "physical_offset", "store_size", "msg_id", "store_host", "body_crc")
@@ -102,7 +102,7 @@ class MessageFile:
         first = 1
         for at, group in enumerate(groups):
             row = max(1, group.total_byte_size // max(1, group.num_rows))
-            rows = max(1, min(_ROWS, _BYTES // row))
+            rows = max(1, min(PIECE_ROWS, _BYTES // row))
             for batch in opened.iter_batches(rows, [at], columns, use_threads=False):
                 yield batch, range(first, first + batch.num_rows)
                 first += batch.num_rows
@@ -120,8 +120,8 @@ class MessageFile:
         for whole in batches:
             whole.validate(full=True)
             chosen = whole.select(columns)
-            for start in range(0, whole.num_rows, _ROWS):
-                batch = chosen.slice(start, _ROWS)
+            for start in range(0, whole.num_rows, PIECE_ROWS):
+                batch = chosen.slice(start, PIECE_ROWS)
                 yield batch, range(first, first + batch.num_rows)
                 first += batch.num_rows
 
@@ -182,7 +182,7 @@ class MessageFile:
             held.append(fields)
             numbers.append(number)
             size += length
-            if len(held) >= _ROWS or size >= _BYTES:
+            if len(held) >= PIECE_ROWS or size >= _BYTES:
                 yield self._batch(held, numbers), numbers
                 held, numbers, size = [], [], 0
         if held:

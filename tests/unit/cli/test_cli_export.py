@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import subprocess
@@ -224,6 +225,35 @@ def test_interrupted(large: Path, tmp_path: Path) -> None:
         assert process.stderr is not None
         assert process.stderr.read().strip() == b""
     assert [one.name for one in tmp_path.iterdir()] == ["large"]
+
+
+def test_import_interrupted(root: Path, tmp_path: Path) -> None:
+    """It says how far it came: what is in a store that was there stays there."""
+    lines, count = tmp_path / "in.jsonl", 300_000
+    with lines.open("w") as file:
+        file.writelines(f'{{"topic":"t","body":"{number:07d}"}}\n' for number in range(count))
+    log = root / "commitlog" / f"{0:020d}"
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen([*RMQSTORE, "import", lines, root], stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        deadline = time.monotonic() + 60
+        while b"0000000" not in log.read_bytes():
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert process.stderr is not None
+        said = process.stderr.read().decode()
+    with rmqstore.open(root) as store:
+        bodies = [message.body for message in store.scan("t")]
+    assert bodies == [b"%07d" % number for number in range(len(bodies))]
+    assert 0 < len(bodies) < count
+    match = re.search(r"interrupted: ([0-9,]+) messages", said)
+    known = int(match[1].replace(",", "")) if match else 0
+    assert known <= len(bodies) <= known + 4096
 
 
 def test_put_reads_lines_of_cat(run: Run, root: Path, tmp_path: Path, conf: Path) -> None:
