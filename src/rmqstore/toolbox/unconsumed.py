@@ -12,6 +12,7 @@ from rmqstore import opening
 from rmqstore.base.arguments import did_you_mean, one_of
 from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
 from rmqstore.errors import GroupNotFoundError
+from rmqstore.files import paths
 from rmqstore.topic import read_queue
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def unconsumed(
     """Iterate over the messages that a group has not consumed, in log order.
 
     Those from the committed offset, or the first that exists, to the head, in each queue of the
-    topics that the group has offsets for; retries are among them.
+    topics that the group has offsets for; retries are among them, also those whose delay is not
+    over yet.
 
     Parameters
     ----------
@@ -93,6 +95,11 @@ def unconsumed_of(
             f"{store.path}: group {group!r} has no offset{where}{'; ' if hint else ''}{hint}"
         )
     parts = [_of_queue(store, one, on_corruption) for one in behind if one.messages]
+    retries = paths.retry_topic(group)
+    if topic in (None, retries):
+        waiting = [one.message for one in store.delayed()]
+        found = [one for one in waiting if one is not None and one.topic == retries]
+        parts.append(iter(sorted(found, key=operator.attrgetter("physical_offset"))))
     return heapq.merge(*parts, key=operator.attrgetter("physical_offset"))
 
 
