@@ -29,9 +29,9 @@ from rmqstore.cli.progress import Progress
 from rmqstore.cli.writers import writer_for
 from rmqstore.errors import StoreCorruptError, StoreNotFoundError
 from rmqstore.files import paths
-from rmqstore.toolbox.backups import backup_of, verify_backup
-from rmqstore.toolbox.differences import difference_of
-from rmqstore.toolbox.extracts import extract_of
+from rmqstore.toolbox.copies.backups import backup_of, verify_backup
+from rmqstore.toolbox.copies.differences import difference_of
+from rmqstore.toolbox.copies.extracts import extract_of
 
 __all__ = ["backup", "diff", "extract", "snapshot"]
 

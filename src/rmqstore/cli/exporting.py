@@ -29,11 +29,11 @@ from rmqstore.cli.failures import UNREADABLE, USAGE, CliError, say, say_data
 from rmqstore.cli.output import json_bytes, write_bytes
 from rmqstore.cli.progress import Progress
 from rmqstore.filters import check_filter
-from rmqstore.toolbox.export import export_of
-from rmqstore.toolbox.formats import FORMATS, Format, format_of
-from rmqstore.toolbox.importing import import_messages
-from rmqstore.toolbox.message_files import PIECE_ROWS
-from rmqstore.toolbox.redaction import redactions_of
+from rmqstore.toolbox.exchange.export import export_of
+from rmqstore.toolbox.exchange.formats import FORMATS, Format, format_of
+from rmqstore.toolbox.exchange.importing import import_messages
+from rmqstore.toolbox.exchange.message_files import PIECE_ROWS
+from rmqstore.toolbox.exchange.redaction import redactions_of
 
 __all__ = ["export", "import_"]
 

@@ -125,14 +125,14 @@ def _are_of_cat(lines: list[bytes]) -> bool:
     """Return whether the first line is a message as ``cat`` writes it."""
     if not lines[0].startswith(b"{"):
         return False
-    from rmqstore.toolbox.parsed_lines import is_line_of_cat
+    from rmqstore.toolbox.exchange.parsed_lines import is_line_of_cat
 
     return is_line_of_cat(lines[0])
 
 
 def _columns_of(lines: list[bytes], numbers: range) -> dict[str, Any]:
     """Return what ``put_many`` takes for lines of ``cat``."""
-    from rmqstore.toolbox.parsed_lines import LineError, fields_of_line, own_properties
+    from rmqstore.toolbox.exchange.parsed_lines import LineError, fields_of_line, own_properties
 
     rows = []
     for number, line in zip(numbers, lines, strict=True):

@@ -20,8 +20,8 @@ from rmqstore.files.paths import CONSUME_QUEUE
 
 if TYPE_CHECKING:
     from rmqstore.config.store_config import StoreConfig
-    from rmqstore.toolbox.rebuild import Rebuilt
-    from rmqstore.toolbox.repair import Action, Repair
+    from rmqstore.toolbox.repairs.rebuild import Rebuilt
+    from rmqstore.toolbox.repairs.repair import Action, Repair
 
 __all__ = ["rebuild", "repair"]
 

@@ -52,7 +52,7 @@ def verify(
     everything.  Nothing is written.  "stop" keeps a broker from starting, "lost" is lost or would
     be by its start, "warn" is neither.  Exit code 1 if there is something to do.
     """
-    from rmqstore.toolbox.verify import report_on
+    from rmqstore.toolbox.checks.verify import report_on
 
     log_nothing()
     settings = load_config(config)

@@ -10,17 +10,18 @@ They work on a copy and on a dead disk; readers work beside a live owner, too.
 
 from __future__ import annotations
 
-from rmqstore.toolbox.backups import BackupCheck, BackupFile, backup, verify_backup
-from rmqstore.toolbox.differences import Difference, difference
+from rmqstore.toolbox.checks.verify import Checked, Report, verify
+from rmqstore.toolbox.copies.backups import BackupCheck, BackupFile, backup, verify_backup
+from rmqstore.toolbox.copies.differences import Difference, difference
+from rmqstore.toolbox.copies.extracts import Extracted, extract
 from rmqstore.toolbox.disk_use import (
     DiskUse,
     Statistics,
     disk_use,
     statistics,
 )
-from rmqstore.toolbox.export import Exported, export
-from rmqstore.toolbox.extracts import Extracted, extract
-from rmqstore.toolbox.importing import Imported, import_messages
+from rmqstore.toolbox.exchange.export import Exported, export
+from rmqstore.toolbox.exchange.importing import Imported, import_messages
 from rmqstore.toolbox.journey import Step, trace
 from rmqstore.toolbox.offsets import (
     GroupOffset,
@@ -31,13 +32,12 @@ from rmqstore.toolbox.offsets import (
 )
 from rmqstore.toolbox.plan import GroupLoss, Plan, PlanEvent, plan
 from rmqstore.toolbox.prometheus import metrics_text
-from rmqstore.toolbox.rebuild import Rebuilt, rebuild
-from rmqstore.toolbox.repair import Action, Repair, repair, undo
+from rmqstore.toolbox.repairs.rebuild import Rebuilt, rebuild
+from rmqstore.toolbox.repairs.repair import Action, Repair, repair, undo
 from rmqstore.toolbox.reports import report
 from rmqstore.toolbox.search import grep
 from rmqstore.toolbox.settings import ConfigEntry, config_convert, config_lint, config_show
 from rmqstore.toolbox.unconsumed import unconsumed
-from rmqstore.toolbox.verify import Checked, Report, verify
 
 __all__ = [
     "Action",

@@ -300,7 +300,7 @@ def test_put_of_mixed_lines(run: Run, root: Path, tmp_path: Path, conf: Path) ->
 
 
 def test_the_names_that_put_reserves_are_known(root: Path) -> None:
-    from rmqstore.toolbox.parsed_lines import own_properties
+    from rmqstore.toolbox.exchange.parsed_lines import own_properties
 
     parts = Path(__file__).parents[3] / "src/rmqstore/_native"
     names = (parts / "python/property_names.pxi").read_text()

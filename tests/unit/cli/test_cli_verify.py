@@ -38,7 +38,7 @@ def root(made: Path, tmp_path: Path) -> Path:
 
 
 def test_a_good_store(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["rmqstore.toolbox.verify"], "_SMALL", -1)
+    monkeypatch.setattr(sys.modules["rmqstore.toolbox.checks.verify"], "_SMALL", -1)
     result = run("verify", root)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [

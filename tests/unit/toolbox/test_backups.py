@@ -16,7 +16,7 @@ from xxhash import xxh3_64_hexdigest
 import rmqstore
 from rmqstore import toolbox
 from rmqstore.services import snapshot
-from rmqstore.toolbox import backups as module
+from rmqstore.toolbox.copies import backups as module
 
 pytestmark = pytest.mark.pure
 

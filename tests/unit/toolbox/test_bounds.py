@@ -7,7 +7,7 @@ import numpy as np
 
 from rmqstore.base.layout import UNIT_FIELDS
 from rmqstore.toolbox import repair, verify
-from rmqstore.toolbox.repair_lost import lost_records
+from rmqstore.toolbox.repairs.repair_lost import lost_records
 from support import repairs
 
 MIB = 1 << 20

@@ -13,8 +13,8 @@ import pytest
 import rmqstore
 from rmqstore import toolbox
 from rmqstore.brokerfiles.delays import DelayTable
-from rmqstore.toolbox import extracts as module
-from rmqstore.toolbox.extracted_config import QueueSpan
+from rmqstore.toolbox.copies import extracts as module
+from rmqstore.toolbox.copies.extracted_config import QueueSpan
 
 pytestmark = pytest.mark.pure
 

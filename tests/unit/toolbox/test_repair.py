@@ -8,7 +8,8 @@ import pytest
 
 import rmqstore
 from rmqstore import offline
-from rmqstore.toolbox import journal, repair, undo
+from rmqstore.toolbox import repair, undo
+from rmqstore.toolbox.repairs import journal
 from support import repairs
 
 # Each takes a fifth of a second: the others are for "make interop".

@@ -280,7 +280,7 @@ def test_a_huge_sparse_queue_file(root: Path) -> None:
 def test_the_log_read_whole_decides_what_a_start_loses(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["rmqstore.toolbox.verify"], "_SMALL", -1)
+    monkeypatch.setattr(sys.modules["rmqstore.toolbox.checks.verify"], "_SMALL", -1)
     (root / "abort").touch()
     records = damaged_store.records(root)
     number = next(at for at, one in enumerate(records) if one.physical_offset >= MIDDLE) + 3
@@ -314,7 +314,7 @@ def test_a_torn_tail_of_a_killed_store(root: Path, full: bool) -> None:
 
 
 def test_ext_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["rmqstore.toolbox.verify"], "_SMALL", -1)
+    monkeypatch.setattr(sys.modules["rmqstore.toolbox.checks.verify"], "_SMALL", -1)
     root = tmp_path / "store"
     with rmqstore.open(root, "a", config=queue_ext.config()) as store:
         queue_ext.fill(store, 0, 40)

@@ -25,14 +25,14 @@ from rmqstore.offline.log_writer import seal_store
 from rmqstore.offline.ranges import LogPlan, plan_log
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.store import MessageStore
-from rmqstore.toolbox.derived import (
+from rmqstore.toolbox.repairs.derived import (
     Derived,
     build_into,
     check_derived,
     keep_old_units,
     without_unclean,
 )
-from rmqstore.toolbox.journal import Journal, undo_unfinished
+from rmqstore.toolbox.repairs.journal import Journal, undo_unfinished
 
 __all__ = ["Rebuilt", "make_derived", "rebuild", "seal", "threads", "whole_plan"]
 

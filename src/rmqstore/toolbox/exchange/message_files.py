@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rmqstore.base.arguments import did_you_mean, shown
 from rmqstore.lines import FIELDS
-from rmqstore.toolbox.formats import needed_arrow
-from rmqstore.toolbox.parsed_lines import (
+from rmqstore.toolbox.exchange.formats import needed_arrow
+from rmqstore.toolbox.exchange.parsed_lines import (
     BODY_FIELDS,
     LINE_MOST,
     LineError,

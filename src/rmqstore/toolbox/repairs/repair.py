@@ -18,16 +18,16 @@ from rmqstore.offline.broker_start import broker_start
 from rmqstore.offline.locking import locked
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start_files import listed
-from rmqstore.toolbox.derived import Derived, check_derived, file_numbers, in_threads
-from rmqstore.toolbox.journal import Journal, open_journal, undo_unfinished, unfinished
-from rmqstore.toolbox.rebuild import make_derived, seal, threads, whole_plan
-from rmqstore.toolbox.repair_config import (
+from rmqstore.toolbox.repairs.derived import Derived, check_derived, file_numbers, in_threads
+from rmqstore.toolbox.repairs.journal import Journal, open_journal, undo_unfinished, unfinished
+from rmqstore.toolbox.repairs.rebuild import make_derived, seal, threads, whole_plan
+from rmqstore.toolbox.repairs.repair_config import (
     checkpoint_fault,
     entry_changes,
     json_changes,
     topics_change,
 )
-from rmqstore.toolbox.repair_log import (
+from rmqstore.toolbox.repairs.repair_log import (
     LogState,
     log_changes,
     log_file_changes,
@@ -35,8 +35,8 @@ from rmqstore.toolbox.repair_log import (
     single_file_change,
     walk_file,
 )
-from rmqstore.toolbox.repair_lost import LostRecords
-from rmqstore.toolbox.repair_plan import Action, Change, nothing
+from rmqstore.toolbox.repairs.repair_lost import LostRecords
+from rmqstore.toolbox.repairs.repair_plan import Action, Change, nothing
 
 __all__ = ["Action", "Repair", "repair", "undo"]
 

@@ -24,8 +24,8 @@ from rmqstore.files.regular import kind_of, open_regular
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.offline.start_json import JSON_FILES, read_json
 from rmqstore.services.stored import SYSTEM_TOPICS
-from rmqstore.toolbox.journal import Journal
-from rmqstore.toolbox.repair_plan import Action, Change, foreign_changes, move, nothing
+from rmqstore.toolbox.repairs.journal import Journal
+from rmqstore.toolbox.repairs.repair_plan import Action, Change, foreign_changes, move, nothing
 
 __all__ = ["checkpoint_fault", "entry_changes", "json_changes", "topics_change"]
 

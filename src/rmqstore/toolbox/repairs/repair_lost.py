@@ -17,7 +17,7 @@ from rmqstore.files.regular import open_regular
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start_files import listed
 from rmqstore.services.stored import SYSTEM_TOPICS
-from rmqstore.toolbox.derived import file_numbers
+from rmqstore.toolbox.repairs.derived import file_numbers
 
 if TYPE_CHECKING:
     import numpy as np

@@ -41,7 +41,7 @@ from rmqstore.offline import (
     seal_store,
 )
 from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC
-from rmqstore.toolbox.extracted_config import QueueSpan, copy_config
+from rmqstore.toolbox.copies.extracted_config import QueueSpan, copy_config
 
 if TYPE_CHECKING:
     from rmqstore.base.times import TimeLike

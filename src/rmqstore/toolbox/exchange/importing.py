@@ -26,8 +26,8 @@ from rmqstore.files import paths
 from rmqstore.files.links import target_of
 from rmqstore.offline.log_writer import SCHEDULE_TOPIC, LogWriter, check_table
 from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC
-from rmqstore.toolbox.formats import format_of
-from rmqstore.toolbox.message_files import MessageFile
+from rmqstore.toolbox.exchange.formats import format_of
+from rmqstore.toolbox.exchange.message_files import MessageFile
 
 if TYPE_CHECKING:
     import pyarrow as pa

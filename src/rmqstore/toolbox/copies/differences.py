@@ -15,7 +15,7 @@ from rmqstore.brokerfiles.topics import TopicTable
 from rmqstore.consume.lag import bounds_by_topic
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError, TopicNotFoundError
 from rmqstore.offline import SCHEDULE_TOPIC
-from rmqstore.toolbox.log_bytes import DifferingBytes, differing_bytes
+from rmqstore.toolbox.copies.log_bytes import DifferingBytes, differing_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rmqstore.files.regular import kind_of
 from rmqstore.offline.start_files import listed, relative
-from rmqstore.toolbox.journal import Journal
+from rmqstore.toolbox.repairs.journal import Journal
 
 __all__ = ["Action", "Change", "foreign_changes", "move", "nothing"]
 

@@ -31,8 +31,8 @@ from rmqstore.offline.ranges import LogPlan, plan_log
 from rmqstore.offline.start_files import listed, numbers_of, relative
 from rmqstore.offline.walk import LogWalk, Unit, UnitRun
 from rmqstore.services.stored import SCHEDULE_TOPIC
-from rmqstore.toolbox.ext_check import ExtFiles
-from rmqstore.toolbox.index_check import EntryCheck, file_faults, lies_within
+from rmqstore.toolbox.checks.ext_check import ExtFiles
+from rmqstore.toolbox.checks.index_check import EntryCheck, file_faults, lies_within
 from rmqstore.types import RecoveredRange
 
 __all__ = ["FullCheck", "full_check"]

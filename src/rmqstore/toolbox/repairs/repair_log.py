@@ -28,9 +28,15 @@ from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start_files import listed, relative
-from rmqstore.toolbox.journal import Journal
-from rmqstore.toolbox.repair_lost import LOST_PROPERTY, Lost, LostRecords, is_own, lost_records
-from rmqstore.toolbox.repair_plan import Action, Change, foreign_changes, move, nothing
+from rmqstore.toolbox.repairs.journal import Journal
+from rmqstore.toolbox.repairs.repair_lost import (
+    LOST_PROPERTY,
+    Lost,
+    LostRecords,
+    is_own,
+    lost_records,
+)
+from rmqstore.toolbox.repairs.repair_plan import Action, Change, foreign_changes, move, nothing
 
 __all__ = [
     "FileWalk",

@@ -17,14 +17,14 @@ from rmqstore.base.syncing import sync_file, sync_path
 from rmqstore.columns.side_by_side import cores
 from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreCorruptError
-from rmqstore.toolbox.formats import (
+from rmqstore.toolbox.exchange.formats import (
     ColumnFileWriter,
     CountedFile,
     LineFileWriter,
     format_of,
     needed_arrow,
 )
-from rmqstore.toolbox.redaction import Redaction
+from rmqstore.toolbox.exchange.redaction import Redaction
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,1 @@
+"""Checks of whole stores: ``verify``, and what it compares."""

@@ -1,0 +1,1 @@
+"""Copies of stores and their differences: ``backup``, ``extract``, ``difference``."""

@@ -1,0 +1,1 @@
+"""Messages as files of other programs: ``export``, ``import_messages``."""

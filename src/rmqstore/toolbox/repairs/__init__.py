@@ -1,0 +1,1 @@
+"""Changes of stopped stores, journalled: ``repair``, ``rebuild`` and ``undo``."""
