@@ -262,7 +262,7 @@ def test_every_module_is_in_a_table() -> None:
     own = {"brokerfiles", "cli", "consume", "offline", "serve", "services", "spark"}
     folders = {path.parent.name for path in package.glob("*/__init__.py")} - own
     for text, folder, patterns in (
-        (python, package, ("*.py", *(f"{name}/*.py" for name in sorted(folders)))),
+        (python, package, ("*.py", *(f"{name}/**/*.py" for name in sorted(folders)))),
         (services, package / "services", ("*.py",)),
         (consume, package / "consume", ("*.py",)),
         (offline, package / "offline", ("*.py",)),
