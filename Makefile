@@ -102,7 +102,7 @@ SOURCES := pyproject.toml setup.py README.md LICENSE docs/rmqstore.1 \
 
 .PHONY: demo demo-producer demo-spark demo-cluster lakehouse builds docs test test-all lint asan tsan \
     coverage wheel pythons release-check bench instructions bench-table versus versus-pages scale interop parity faults faults-proof \
-    fuzz-frames spark-faults week pipeline bench-spark bench-spark-scale bench-serve serve-clients \
+    fuzz-frames spark-faults week pipeline bench-spark bench-spark-scale bench-serve bench-toolbox serve-clients \
     serve-nightly serve-faults serve-traffic hostile-clients versus-serve venv clean FORCE
 
 demo: $(V)/demo.stamp
@@ -290,6 +290,9 @@ serve-traffic: $(V)/test.stamp
 
 scale: $(V)/test.stamp
 	PYTHONPATH=bench $(V)/bin/python -m scale $(ARGS)
+
+bench-toolbox: $(V)/test.stamp
+	PYTHONPATH=bench:tests $(V)/bin/python -m toolbox $(ARGS)
 
 bench-table: $(V)-bench/stamp build/limits
 	$(V)-bench/bin/python bench/table.py build/limits $(ARGS)

@@ -37,12 +37,12 @@ _ENDINGS: dict[str, Format] = {
     ".ndjson": "jsonl",
 }
 # Columns whose values repeat; a dictionary of the others costs time and saves nothing.
-_REPEATED = [
+REPEATED = [
     "topic", "queue_id", "store_size", "tags", "properties.key_value.key", "flag", "sys_flag",
     "born_timestamp", "store_timestamp", "born_host", "store_host", "reconsume_times",
     "prepared_transaction_offset",
 ]  # fmt: skip
-_GROUP_BYTES = 16 << 20  # of a Parquet file's row group, in memory until it is complete
+GROUP_BYTES = 16 << 20  # of a Parquet file's row group, in memory until it is complete
 
 
 def format_of(file: object, chosen: str | None) -> Format:
@@ -128,7 +128,7 @@ class ColumnFileWriter:
         self._ipc: Any = None
         if form == "parquet":
             self._parquet = self._arrow.parquet.ParquetWriter(
-                file, schema, use_dictionary=[c for c in _REPEATED if _has(schema, c)]
+                file, schema, use_dictionary=[c for c in REPEATED if _has(schema, c)]
             )
         else:
             self._ipc = self._arrow.ipc.new_file(file, schema)
@@ -140,7 +140,7 @@ class ColumnFileWriter:
             return
         self._held.append(batch)
         self._bytes += batch.nbytes
-        if self._bytes >= _GROUP_BYTES:
+        if self._bytes >= GROUP_BYTES:
             self._write_held()
 
     def close(self) -> None:

@@ -1,0 +1,1 @@
+"""The toolbox's verbs beside the machine's own pace, and their memory."""
