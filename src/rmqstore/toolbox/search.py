@@ -161,7 +161,7 @@ def grep(
     jobs : int, optional
         Number of processes, 1 to 256. More than one are started as by
         :mod:`multiprocessing` with ``spawn``: a program needs its ``if __name__ == "__main__":``.
-        There a message that takes more than 10 s to match is an error; one process is not bounded.
+        There a message that takes 10 to 20 s to match is an error; one process is not bounded.
     on_corruption : {"raise", "skip"}, optional
         At an invalid record: raise an error, or go on behind it.
     config : StoreConfig or path of a broker.conf, optional
@@ -273,17 +273,32 @@ class _TooLongError(Exception):
     """The alarm of :func:`_search_piece`."""
 
 
+class _Watch:
+    """Alarms of a process: two in turn at the same message raise.
+
+    A timer for each message would cost more than most of them.
+    """
+
+    def __init__(self) -> None:
+        self.message: Message | None = None  # being matched
+        self._seen: Message | None = None
+
+    def alarm(self, number: int, frame: object) -> None:
+        """Raise if the message is that of the last alarm."""
+        if self.message is not None and self.message is self._seen:
+            raise _TooLongError
+        self._seen = self.message
+
+
 _opened_here: list[MessageStore] = []  # by a process of a search, until it ends
+_watch = _Watch()
 
 
 def _begin_worker(path: str, config: StoreConfig) -> None:
     """Open the store; end silently when interrupted, and take alarms."""
-
-    def too_long(number: int, frame: object) -> None:
-        raise _TooLongError
-
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGALRM, too_long)
+    signal.signal(signal.SIGALRM, _watch.alarm)
+    signal.setitimer(signal.ITIMER_REAL, _MATCH_SECONDS, _MATCH_SECONDS)
     log_nothing()
     _opened_here.append(opening.open(path, config=config))
 
@@ -293,20 +308,23 @@ def _search_piece(search: Search, piece: _Piece) -> _Found:
     (store,) = _opened_here
     matches = search.matcher()
     found: list[int] = []
+    message: Message | None = None
     try:
         for message in search.messages(store, piece.start, piece.stop):
-            signal.setitimer(signal.ITIMER_REAL, _MATCH_SECONDS)
-            try:
-                if matches(message):
-                    found.append(message.physical_offset)
-            except _TooLongError:
-                raise TimeoutError(
-                    f"{store.path}: pattern {search.pattern!r} takes more than "
-                    f"{_MATCH_SECONDS:.0f} s for the message at offset {message.physical_offset} "
-                    f"({len(message.body):,} bytes); a pattern without nested repeats is faster"
-                ) from None
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-    except (StoreError, TimeoutError) as error:
+            _watch.message = message
+            if matches(message):
+                found.append(message.physical_offset)
+            _watch.message = None
+    except _TooLongError:
+        assert message is not None
+        error = TimeoutError(
+            f"{store.path}: pattern {search.pattern!r} takes more than {_MATCH_SECONDS:.0f} s for "
+            f"the message at offset {message.physical_offset} ({len(message.body):,} bytes); a "
+            "pattern without nested repeats is faster"
+        )
         return _Found(found, error)
+    except StoreError as error:
+        return _Found(found, error)
+    finally:
+        _watch.message = None
     return _Found(found, None)
