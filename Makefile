@@ -292,7 +292,7 @@ scale: $(V)/test.stamp
 	PYTHONPATH=bench $(V)/bin/python -m scale $(ARGS)
 
 bench-toolbox: $(V)/test.stamp
-	PYTHONPATH=bench:tests $(V)/bin/python -m toolbox $(ARGS)
+	PYTHONPATH=bench:tests $(V)/bin/python -m verbs $(ARGS)
 
 bench-table: $(V)-bench/stamp build/limits
 	$(V)-bench/bin/python bench/table.py build/limits $(ARGS)

@@ -47,14 +47,14 @@ def verb(*words: object, codes: tuple[int, ...] = (0,)) -> Run:
 
 
 def work(*words: object) -> Run:
-    """Run a work of :mod:`toolbox.work`; the times are its own, without those of its process."""
-    done = run([sys.executable, "-m", "toolbox.work", *map(str, words)])
+    """Run a work of :mod:`verbs.work`; the times are its own, without those of its process."""
+    done = run([sys.executable, "-m", "verbs.work", *map(str, words)])
     wall, cpu = map(float, done.output.split())
     return done._replace(wall=wall, cpu=cpu)
 
 
 class _Memory(threading.Thread):
-    """Looks at a process and its children; pages of files, also of those in memory, are left out."""
+    """Looks at a process and its children, pages of files left out."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)

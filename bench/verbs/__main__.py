@@ -1,6 +1,6 @@
 """Measure the toolbox's jobs beside the machine's own pace, and print two tables.
 
-    PYTHONPATH=bench:tests python -m toolbox [--gib 10] [--sparse 100] [--rounds 3] [--only TEXT]
+    PYTHONPATH=bench:tests python -m verbs [--gib 10] [--sparse 100] [--rounds 3] [--only TEXT]
 
 The stores are made in ``RMQSTORE_BENCH_DIR``, which needs 1.2 times ``--gib``.  Exit code 1 where a
 goal is missed.
@@ -14,15 +14,15 @@ from pathlib import Path
 
 import workloads
 from scale.rows import at_most, table
-from toolbox import jobs, rows
-from toolbox.rows import Job
+from verbs import jobs, rows
+from verbs.rows import Job
 
 MEMORY_MIB = 300
 
 
 def arguments() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(prog="toolbox", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="verbs", description=__doc__.partition("\n")[0])
     parser.add_argument("--gib", type=float, default=10, help="of the log of 1 KiB messages")
     parser.add_argument("--sparse", type=int, default=100, help="GiB of the sparse store")
     parser.add_argument("--rounds", type=int, default=3)
@@ -42,7 +42,7 @@ def measured(folder: Path, given: argparse.Namespace) -> list[Job]:
         if any(given.only in name for name in names):
             for job in make():
                 if given.only in job.name:
-                    print(f"toolbox: {job.name}", file=sys.stderr, flush=True)
+                    print(f"verbs: {job.name}", file=sys.stderr, flush=True)
                     job.run(given.rounds)
                     done.append(job)
     return done

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from scale.rows import Took, median
-from toolbox.running import Run
+from verbs.running import Run
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Job:
     others: list[Run | Took] = field(default_factory=list)
 
     def run(self, rounds: int) -> None:
-        """Run both sides, the other one first, as its files are then in memory, in every other round."""
+        """Run both sides, in turn first: files are in memory for the second one."""
         for number in range(rounds):
             if number % 2 == 0:
                 self.others.append(self.other())

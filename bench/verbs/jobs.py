@@ -12,9 +12,9 @@ import rmqstore
 import workloads
 from scale import growth, sparse
 from scale.rows import Took
-from toolbox.rows import Goal, Job
-from toolbox.running import Run, run, verb, work
-from toolbox.work import ABSENT, used_bytes
+from verbs.rows import Goal, Job
+from verbs.running import Run, run, verb, work
+from verbs.work import ABSENT, used_bytes
 from versus.real import RealStore
 
 BODY = 1024

@@ -1,8 +1,8 @@
 """A work in a process of its own: of the toolbox, or of the machine alone.
 
-    python -m toolbox.work read xxh3|find PROCESSES FILE...
-    python -m toolbox.work parquet|export STORE FILE
-    python -m toolbox.work du STORE
+    python -m verbs.work read xxh3|find PROCESSES FILE...
+    python -m verbs.work parquet|export STORE FILE
+    python -m verbs.work du STORE
 
 Prints its seconds by the clock and of the processor.
 """
@@ -57,7 +57,7 @@ def read(what: str, processes: str, *files: str) -> Callable[[], object]:
 
 def used_bytes(path: str | Path) -> int:
     """Return the bytes of a file before the hole that its end may be."""
-    status = os.stat(path)
+    status = Path(path).stat()
     return min(status.st_size, status.st_blocks * 512)
 
 
@@ -79,9 +79,10 @@ def read_ranges(what: str, ranges: list[Range]) -> None:
     for name, start, stop in ranges:
         with Path(name).open("rb", buffering=0) as file:
             file.seek(start)
-            while start < stop:
-                size = file.readinto(view[: stop - start])
-                start += size
+            rest = stop - start
+            while rest > 0:
+                size = file.readinto(view[:rest])
+                rest -= size
                 if what == "xxh3":
                     state.update(view[:size])
                 elif buffer.find(absent, 0, size) >= 0:
