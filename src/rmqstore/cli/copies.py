@@ -192,8 +192,8 @@ def snapshot(
             made = opened.snapshots.make(
                 directory, _shown_by(progress), fill=on_corruption == "skip"
             )
-        except (FileExistsError, ValueError) as error:
-            raise _unsuitable(error) from None
+        except ValueError as error:
+            raise CliError(str(error), USAGE) from None
         except StoreCorruptError as error:
             fills = on_corruption != "skip" and paths.CONFIG not in Path(error.path).parts
             hint = "; --on-corruption skip fills the damage" if fills else ""

@@ -4,6 +4,7 @@ import os
 import tracemalloc
 
 import numpy as np
+import pytest
 
 from rmqstore.base.layout import UNIT_FIELDS
 from rmqstore.toolbox import repair, verify
@@ -34,8 +35,24 @@ def test_a_json_file_that_is_too_large_is_not_read(tmp_path):
     assert "68,157,440 bytes, of at most 67,108,864" in found.message
     assert peak < 32 * MIB
     planned, peak = peak_of(lambda: repair(root))
-    assert "rebuild-json" in {one.action for one in planned.actions}
+    (action,) = [one for one in planned.actions if one.file == "config/topics.json"]
+    assert action.action == "none"  # a broker may read it, and know more than the log shows
+    assert "make it readable, or move it away" in action.message
     assert peak < 32 * MIB
+
+
+@pytest.mark.parametrize("name", ["consumerOffset.json", "topics.json"])
+def test_a_json_file_that_is_too_large_is_not_replaced(tmp_path, name):
+    """Not by a backup that is whole either, which is older."""
+    root = tmp_path / "store"
+    repairs.make(root, count=30)
+    path = root / "config" / name
+    path.with_name(f"{name}.bak").write_bytes(path.read_bytes())
+    with path.open("r+b") as file:
+        os.truncate(file.fileno(), 65 * MIB)
+    done = repair(root, apply=True)
+    assert [one.action for one in done.actions if one.file == f"config/{name}"] == ["none"]
+    assert path.stat().st_size == 65 * MIB
 
 
 def test_the_lost_records_of_a_large_part_are_found_piece_by_piece(tmp_path):

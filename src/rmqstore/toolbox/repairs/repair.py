@@ -227,9 +227,9 @@ def _stages(root: Path, config: Config, run: _Run) -> Iterator[list[Change]]:
     yield first
     if any(one.make is None for one in first):
         return
-    names = _names(root, whole_plan(root, config))
+    names = _names(root, LostRecords(whole_plan(root, config)))
     yield names
-    yield list(log_changes(_examined(root, whole_plan(root, config))))
+    yield list(log_changes(_examined(root, LostRecords(whole_plan(root, config)))))
     if not any(one.make is None and one.action.offset is not None for one in names):
         plan = whole_plan(root, config)  # lengths and names are right now
         derived = check_derived(plan, threads(None))
@@ -249,9 +249,10 @@ def _planned(root: Path, config: Config) -> list[Action]:
         return [one.action for one in changes]
     if not changes:  # else the rest is known without them only
         plan = whole_plan(root, config)
-        changes += _names(root, plan)
+        lost = LostRecords(plan)  # one for both: it gives each queue offset away once
+        changes += _names(root, lost)
         here = {one.action.file for one in changes}
-        found = list(log_changes(_examined(root, plan)))
+        found = list(log_changes(_examined(root, lost)))
         # What is behind the right length is cut off, not zeroed.
         changes += [
             one for one in found if one.action.action != "zero-tail" or one.action.file not in here
@@ -277,22 +278,23 @@ def _size_changes(root: Path, config: Config) -> list[Change]:
     return [*misnamed_changes(root, directory), *([only] if only is not None else [])]
 
 
-def _names(root: Path, plan: LogPlan) -> list[Change]:
+def _names(root: Path, lost: LostRecords) -> list[Change]:
     """Return the changes of names and lengths."""
     return [
         *entry_changes(root),
-        *log_file_changes(root, root / paths.COMMIT_LOG, plan),
+        *log_file_changes(root, root / paths.COMMIT_LOG, lost),
     ]
 
 
-def _examined(root: Path, plan: LogPlan) -> LogState:
+def _examined(root: Path, lost: LostRecords) -> LogState:
     """Walk through the log."""
+    plan = lost.plan
     directory = root / paths.COMMIT_LOG
     walks = in_threads(threads(None), partial(walk_file, plan), file_numbers(plan))
     names = (paths.parse_offset_file_name(one.name) for one in listed(directory) or [])
     starts = sorted(one for one in names if one is not None)
     closed = not os.path.lexists(root / paths.ABORT)
-    return LogState(root, directory, plan.file_size, closed, starts, walks, LostRecords(plan))
+    return LogState(root, directory, plan.file_size, closed, starts, walks, lost)
 
 
 def _derived_changes(

@@ -106,7 +106,9 @@ def json_changes(root: Path) -> Iterator[Change]:
         backup = read_json(path.with_name(f"{name}.bak"), table, kinds)
         file = f"{paths.CONFIG}/{name}"
         reason = main.reason or "missing or empty"
-        if backup.state == "good":
+        if _is_unread(path):
+            yield _unread(file, reason)
+        elif backup.state == "good":
             size = path.with_name(f"{name}.bak").stat().st_size
             action = Action("restore-json", file, None, size, f"{reason}: {name}.bak is whole")
             yield Change(action, _from_backup(root, file))
@@ -114,7 +116,8 @@ def json_changes(root: Path) -> Iterator[Change]:
             continue  # made from the log; or never there
         elif "torn" in (main.state, backup.state) or main.state == "void":
             other = f"{name}.bak: {backup.reason}" if backup.reason else f"there is no {name}.bak"
-            refused = "a broker does not start, and without both " * (backup.state == "torn")
+            refuses = main.state != "void" and backup.state == "torn"
+            refused = "a broker does not start, and without both " * refuses
             yield _set_aside(root, file, f"{reason}, and {other}", refused or "a broker ", without)
 
 
@@ -122,7 +125,7 @@ def _set_aside(root: Path, file: str, reason: str, refused: str, without: str) -
     """Return the move of a torn JSON file and its ``.bak``, which nothing else tells."""
     here = [one for one in (file, f"{file}.bak") if os.path.lexists(root / one)]
     if any(map(_is_unread, (root / one for one in here))):
-        return nothing(file, None, f"{reason}: make it readable, or move it away")
+        return _unread(file, reason)
     size = sum(os.lstat(root / one).st_size for one in here)
 
     def make(journal: Journal) -> str | None:
@@ -131,6 +134,10 @@ def _set_aside(root: Path, file: str, reason: str, refused: str, without: str) -
 
     message = f"{reason}: {refused}begins without {without}; a copy of either is better"
     return Change(Action("set-aside-json", file, None, size, message), make)
+
+
+def _unread(file: str, reason: str) -> Change:
+    return nothing(file, None, f"{reason}: make it readable, or move it away")
 
 
 def _is_unread(path: Path) -> bool:
@@ -173,6 +180,8 @@ def topics_change(root: Path, queues: Mapping[str, Iterable[int]]) -> Change | N
     try:
         known = {entry.topic_name for entry in TopicTable.load(root)}
     except StoreCorruptError as error:
+        if _is_unread(root / file):
+            return None  # json_changes says so
         known, reason = set(), error.reason
     missing = [
         name

@@ -173,11 +173,10 @@ def single_file_change(root: Path, directory: Path, configured: int | None) -> C
     )
 
 
-def log_file_changes(root: Path, directory: Path, plan: LogPlan) -> Iterator[Change]:
+def log_file_changes(root: Path, directory: Path, lost: LostRecords) -> Iterator[Change]:
     """Yield the changes that make every file of the log one that a broker loads."""
-    size = plan.file_size
+    size = lost.plan.file_size
     yield from foreign_changes(root, directory, size, name=paths.parse_offset_file_name)
-    lost = LostRecords(plan)
     names = []
     for one in listed(directory) or []:
         start = paths.parse_offset_file_name(one.name)

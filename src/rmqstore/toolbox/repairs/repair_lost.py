@@ -59,7 +59,7 @@ class LostRecords:
     """Lost records of a log, found as they are asked for."""
 
     def __init__(self, plan: LogPlan) -> None:
-        self._plan = plan
+        self.plan = plan
         # Queue offsets [first, stop) by queue, with the begin of their part.
         self._taken: dict[tuple[str, int], list[list[int]]] = {}
 
@@ -79,7 +79,7 @@ class LostRecords:
             yield one
 
     def _merged(self, start: int, stop: int) -> Iterator[Lost]:
-        root = Path(self._plan.path)
+        root = Path(self.plan.path)
         named = {(one.topic, one.queue_id) for one in _naming(root, start, stop, own=False)}
         found = lost_records(root, start, stop, own=True)
         ahead = next(found, None)
@@ -106,7 +106,7 @@ class LostRecords:
 
     @cached_property
     def _gaps(self) -> list[_Gap]:
-        plan = self._plan
+        plan = self.plan
         found: list[_Gap] = []
         ends: dict[tuple[str, int], tuple[int, int]] = {}
         for number in file_numbers(plan):
