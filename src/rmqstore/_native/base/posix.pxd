@@ -115,13 +115,6 @@ cdef extern from *:
     static int64_t stat_mtime_millis(const struct stat *status) {
         return (int64_t)status->st_mtim.tv_sec * 1000 + status->st_mtim.tv_nsec / 1000000;
     }
-    /* For comparisons: equal if the times are, wherever they are. */
-    static uint64_t stat_mtime_ns(const struct stat *status) {
-        return (uint64_t)status->st_mtim.tv_sec * 1000000000 + (uint64_t)status->st_mtim.tv_nsec;
-    }
-    static uint64_t stat_ctime_ns(const struct stat *status) {
-        return (uint64_t)status->st_ctim.tv_sec * 1000000000 + (uint64_t)status->st_ctim.tv_nsec;
-    }
     #ifndef MADV_POPULATE_WRITE
     #define MADV_POPULATE_WRITE 23
     #endif
@@ -225,8 +218,6 @@ cdef extern from *:
     int fstatat(int directory, const char *path, stat_t *status, int flags) nogil
     int fstatvfs(int fd, statvfs_t *status) nogil
     int64_t stat_mtime_millis(const stat_t *status) nogil
-    uint64_t stat_mtime_ns(const stat_t *status) nogil
-    uint64_t stat_ctime_ns(const stat_t *status) nogil
     int ftruncate(int fd, int64_t length) nogil
     int fallocate(int fd, int mode, int64_t offset, int64_t length) nogil
     int flock(int fd, int operation) nogil

@@ -32,15 +32,6 @@ cdef struct OpenEntry:
     int64_t start
 
 
-# State of a directory before it was listed: with the same state it has the same files.
-cdef struct ListedDirectory:
-    bint settled             # the state can be relied on
-    uint64_t device
-    uint64_t inode
-    uint64_t mtime           # ns
-    uint64_t ctime
-
-
 cdef struct FileSlot:
     int64_t start            # offset of the first byte, from the name
     int64_t length           # bytes, when last listed
@@ -69,9 +60,7 @@ cdef struct FileSet:
     FileSlot *slots
     int64_t count
     int64_t capacity
-    atomic_i64 listed_at     # monotonic ns of the last listing, or of a check that it still holds
-    bint passed_over         # that listing met an entry that may become a file
-    ListedDirectory listed
+    atomic_i64 listed_at     # monotonic ns of the last listing
     atomic_i64 wrote         # end of written bytes; stored only after the bytes before it
     atomic_i64 flushed       # end of durable bytes
     OpenFiles *open_files    # NULL: no limit

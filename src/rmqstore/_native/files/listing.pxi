@@ -5,8 +5,6 @@
 cdef enum:
     START_MARGIN = 0x7FFFFFFF    # no file is larger
     LIST_AGAIN_MAX = 3           # re-reads of a directory with a gap
-    SETTLED_MS = 2000            # more than a tick of the clock of any file system
-    CHECKED_MAX = 8              # files: each by its path, which costs more than in a listing
 
 
 cdef int64_t offset_name(const char *name) noexcept nogil:
@@ -37,13 +35,9 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
     cdef int64_t place = 0
     cdef int64_t again = 0
     cdef int64_t rc = 0
-    cdef ListedDirectory listed
-    memset(&listed, 0, sizeof(ListedDirectory))
     while place < set_place_count(files) and rc == 0:
         directories[place] = NULL
         fd = set_open_directory(files, place)
-        if fd >= 0 and files.of_queue and not files.writable:
-            listed_directory_read(<int>fd, &listed)
         if fd >= 0:
             directories[place] = fdopendir(<int>fd)
         if fd < 0:
@@ -65,58 +59,11 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
             rc = file_set_list_open(files, directories, place, failure)
             if rc == count and first == files.slots[0].start and stop == files.slots[rc - 1].start:
                 break
-        files.listed = listed
-        if rc < 0 or files.passed_over:
-            files.listed.settled = False
         atomic_set(&files.listed_at, monotonic_ns())
         lock_give(&files.lock)
     for index in range(place):
         closedir(directories[index])
     return rc
-
-
-cdef void listed_directory_read(int fd, ListedDirectory *listed) noexcept nogil:
-    """Note the state of a directory about to be listed.
-
-    Two changes within one tick of its clock leave the same times: so it must have been left alone
-    for longer.
-    """
-    cdef stat_t status
-    if fstat(fd, &status) != 0:
-        return
-    listed.device = status.st_dev
-    listed.inode = status.st_ino
-    listed.mtime = stat_mtime_ns(&status)
-    listed.ctime = stat_ctime_ns(&status)
-    listed.settled = stat_mtime_millis(&status) < wall_millis() - SETTLED_MS
-
-
-cdef bint file_set_is_as_listed(FileSet *files) noexcept nogil:
-    """Whether a queue's directory and files are as they were listed, without listing them again.
-
-    If so, the listing counts as new.  Reads only entries' states: a fraction of a listing's price.
-    """
-    cdef char path[FAILURE_PATH_BYTES]
-    cdef stat_t status
-    cdef int64_t i
-    cdef bint same
-    lock_take(&files.lock)
-    same = files.listed.settled and 0 < files.count <= CHECKED_MAX \
-        and fstatat(files.root, files.directory, &status, 0) == 0 \
-        and status.st_dev == files.listed.device and status.st_ino == files.listed.inode \
-        and stat_mtime_ns(&status) == files.listed.mtime \
-        and stat_ctime_ns(&status) == files.listed.ctime
-    for i in range(files.count if same else 0):
-        set_file_name(path, files, 0, files.slots[i].start)
-        if fstatat(files.root, path, &status, 0) != 0 or not S_ISREG(status.st_mode) \
-                or status.st_size != files.slots[i].length:
-            same = False
-            break
-        file_slot_check(files, i, &status)
-    if same:
-        atomic_set(&files.listed_at, monotonic_ns())
-    lock_give(&files.lock)
-    return same
 
 
 cdef bint file_set_has_gap(const FileSet *files) noexcept nogil:
@@ -135,7 +82,6 @@ cdef int64_t file_set_list_open(
     cdef int64_t index
     cdef int64_t kept = 0
     cdef int64_t rc = 0
-    files.passed_over = False
     for index in range(files.count):
         files.slots[index].length = -1       # until seen again
     for index in range(places):
@@ -183,13 +129,11 @@ cdef int64_t file_set_list_place(
                 rc = fail(failure, E_INCOMPATIBLE, path, foreign_name_text(entry.d_name), -1, 0, 0)
             continue
         if fstatat(fd, entry.d_name, &status, 0) != 0:
-            files.passed_over = True
             files.broken = files.broken or sys_is_broken_link(fd, entry.d_name)
             if files.writable and files.broken:
                 rc = fail_broken_link(failure, set_directory(files, place), entry.d_name)
             continue                         # or removed since it was listed
         if not S_ISREG(status.st_mode):
-            files.passed_over = True
             if files.writable:
                 snprintf(path, sizeof(path), "%s/%s", set_directory(files, place),
                          <char *>entry.d_name)

@@ -139,13 +139,8 @@ cdef enum:
     LISTED_NOW                   # no: they were just listed
 
 
-cdef int64_t queue_refresh_files(
-    Store *store, Queue *queue, int listed, bint *same,
-) noexcept nogil:
-    """List log and queue again unless just listed: 0 or a status.
-
-    ``same``: the queue's files were found to be as listed before.
-    """
+cdef int64_t queue_refresh_files(Store *store, Queue *queue, int listed) noexcept nogil:
+    """List log and queue again unless just listed: 0 or a status."""
     cdef int64_t now = monotonic_ns()
     # Units may name new files of the log, and the log's beginning determines the minimum.
     cdef int64_t rc = log_list_if_old(store) if listed == LIST_IF_OLD else 0
@@ -153,9 +148,7 @@ cdef int64_t queue_refresh_files(
         return rc
     if queue.files.count == 0 or (
             listed == LIST_IF_OLD and now - atomic_get(&queue.files.listed_at) > REFRESH_AFTER_NS):
-        same[0] = store.view.queue_size_read and file_set_is_as_listed(&queue.files)
-        if not same[0]:
-            rc = queue_list(store, queue)
+        rc = queue_list(store, queue)
     if queue.deleted:                        # until there are files made since
         queue.deleted = queue.files.count == 0 or queue_is_of_deleted(queue)
     return min(rc, 0)
@@ -227,7 +220,7 @@ cdef int64_t queue_good_units(
 
 
 cdef bint queue_has_same_end(Queue *queue) noexcept nogil:
-    """Whether the last unit exists and the next does not; False at the end of a file before others.
+    """Whether a queue was just refreshed, and its last unit exists and the next does not.
 
     An owner writes and takes back units there first.
     """
@@ -235,7 +228,7 @@ cdef bint queue_has_same_end(Queue *queue) noexcept nogil:
     cdef int64_t stop = atomic_get(&queue.max_offset)
     cdef int64_t first = max(stop - 1, 0)
     cdef int64_t rc, i
-    if queue.deleted:
+    if monotonic_ns() - atomic_get(&queue.refreshed_at) > REFRESH_AFTER_NS or queue.deleted:
         return False
     rc = file_set_peek(
         &queue.files, first * UNIT_BYTES, (stop - first + 1) * UNIT_BYTES, bytes)
@@ -244,15 +237,12 @@ cdef bint queue_has_same_end(Queue *queue) noexcept nogil:
     for i in range((stop - first) * UNIT_BYTES, rc):
         if bytes[i] != 0:
             return False
-    if rc == (stop - first) * UNIT_BYTES and stop * UNIT_BYTES < file_set_stop(&queue.files):
-        return False
     return stop == first or get_i32(bytes + UNIT_SIZE) > 0
 
 
 cdef int64_t queue_refresh(Store *store, Queue *queue, int listed) noexcept nogil:
     """Refresh min and max of a queue; only in read-only mode."""
     cdef int64_t rc
-    cdef bint same = False
     cdef Derived *derived = load_derived(&queue.derived)
     if store.writable:
         return 0
@@ -262,14 +252,12 @@ cdef int64_t queue_refresh(Store *store, Queue *queue, int listed) noexcept nogi
         rc = queue_refresh_derived(store, queue, derived)
         if rc < 0 or load_derived(&queue.derived) != NULL:
             return rc
-    if listed == LIST_IF_OLD \
-            and monotonic_ns() - atomic_get(&queue.refreshed_at) <= REFRESH_AFTER_NS \
-            and queue_has_same_end(queue):
+    if listed == LIST_IF_OLD and queue_has_same_end(queue):
         return 0
     lock_take(&store.view.refresh_lock)
     atomic_set(&queue.refreshed_at, monotonic_ns())
-    rc = queue_refresh_files(store, queue, listed, &same)
-    if rc == 0 and not (same and queue_has_same_end(queue)):
+    rc = queue_refresh_files(store, queue, listed)
+    if rc == 0:
         rc = queue_find_end(store, queue)
     if rc == 0 and queue.files.count:
         rc = queue_find_first(store, queue, NULL)
