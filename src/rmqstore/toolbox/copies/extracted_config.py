@@ -69,8 +69,8 @@ def copy_config(
     _copy_topics(torn, store.path, making, topics, spans)
     name = offset_file_name(store.path, store.config.enable_lmq or None)
     made = OffsetTable(making, name)
-    offsets = torn.read(lambda: OffsetTable.load(store.path, name), made)
-    for (topic, group), queues in list(offsets.offsets.items()):
+    offsets = torn.read(lambda: OffsetTable.load(store.path, name), OffsetTable(making, name))
+    for (topic, group), queues in offsets.offsets.items():
         if topic in topics:
             made.offsets[topic, group] = {
                 queue_id: _translated(spans, topic, queue_id, offset)
@@ -97,7 +97,7 @@ class _Torn:
         self.count = 0
 
     def read(self, load: Callable[[], _T], empty: _T) -> _T:
-        """Return what a file has; of a torn one that is skipped, ``empty``."""
+        """Return a file's table; ``empty`` for a torn one to be skipped."""
         try:
             return load()
         except StoreCorruptError as error:
