@@ -195,8 +195,8 @@ def _interrupts(progress: Progress, store: str | None) -> Iterator[None]:
     except KeyboardInterrupt:
         if store is not None and progress.done:
             say(
-                f"interrupted: {progress.done:,} messages of the file, perhaps its next "
-                f"{PIECE_ROWS:,} too, are in {store}; look at its last one with 'cat', and import "
+                f"interrupted: {progress.done:,} messages of the file, and perhaps up to "
+                f"{PIECE_ROWS:,} more, are in {store}; look at its last one with 'cat', and import "
                 "the rest of the file"
             )
         raise
