@@ -239,12 +239,12 @@ class _Forecast:
         self.disk = self._disk()
 
     def _offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
-        """Return the groups' offsets, with those of queues that they have not committed in."""
+        """Return the groups' offsets, uncommitted queues included."""
         opened = self._opened
         return with_uncommitted(dict(opened.offsets), opened.queue_ids(), opened.registry)
 
     def _known(self, named: str, read: Callable[[], _T]) -> _T | None:
-        """Return what is read from a JSON file; None of one that is torn, and note it."""
+        """Read a JSON file; note a torn one and return None."""
         try:
             return read()
         except StoreCorruptError as error:

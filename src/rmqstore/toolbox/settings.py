@@ -270,14 +270,14 @@ def _effect(one: Setting, spec: Spec) -> str:
 
 
 def _port(value: str) -> str | None:
-    """Return what is wrong about a listenPort; a broker binds those of _BESIDE as well."""
+    """Return the fault of a listenPort; a broker binds the ports of _BESIDE, too."""
     if not _INTEGER.fullmatch(value):
         return f"{value!r}, must be a whole number: a 4.9.3 broker ignores it without a word"
     low, high = 1 - min(_BESIDE), 65535 - max(_BESIDE)
     if not low <= int(value) <= high:
         return (
             f"{value}, must be {low} to {high}: a 4.9.3 broker also listens at the port two below, "
-            f"and at the one above"
+            "and at the one above"
         )
     return None
 

@@ -149,8 +149,8 @@ class _UnitFile(NamedTuple):
 def lost_records(root: Path, start: int, stop: int, *, own: bool = False) -> Iterator[Lost]:
     """Yield the records that queue files name within a part of the log, in order, each once.
 
-    Without ``own`` not those of the broker's own topics, which services read; never those of light
-    queues. A piece of the log at a time is in memory.
+    Records of the broker's own topics, which services read, only with ``own``; of light queues
+    never. A piece of the log at a time is in memory.
     """
     files = list(_naming(root, start, stop, own=own))
     low: int | None = min((one.low for one in files), default=None)
