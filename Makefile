@@ -33,6 +33,8 @@
 #                    and stop; ARGS="--only idle --consumers 5000"
 #   make serve-clients all scenarios of real clients, also with accounts and TLS, and mqadmin, beside
 #                    the real servers; Java, Maven and Go
+#   make toolbox-campaign verify and repair on every kind of damage, beside the real broker: 20 minutes;
+#                    Java and Maven; make test-all has a slice
 #   make serve-nightly clients in Node and Rust; Node with npm, and cargo, which builds for minutes
 #   make lakehouse   the examples of docs/lakehouse.md, in an environment of 1.2 GB of their own
 #   make serve-faults rmqstore serve killed 50 times under load of Java clients, then handed to a real
@@ -44,6 +46,7 @@
 #   make scale       how cost grows: messages, queues, bytes, threads; memory of a reader and a writer;
 #                    ARGS="--only sparse,writer" for some,
 #                    "--huge 100000000" for a store of 17 GB more
+#   make bench-toolbox verbs beside the machine's own pace, and their memory: 4 minutes, 12 GB
 #   make bench-spark stores beside Parquet in Spark
 #   make bench-spark-scale DIR=<directory> plans over a sparse store of 10 TiB
 #   make pipeline    the pipeline of make demo-spark, longer; its plot is build/pipeline/pipeline.png
@@ -103,7 +106,7 @@ SOURCES := pyproject.toml setup.py README.md LICENSE docs/rmqstore.1 \
 .PHONY: demo demo-producer demo-spark demo-cluster lakehouse builds docs test test-all lint asan tsan \
     coverage wheel pythons release-check bench instructions bench-table versus versus-pages scale interop parity faults faults-proof \
     fuzz-frames spark-faults week pipeline bench-spark bench-spark-scale bench-serve bench-toolbox serve-clients \
-    serve-nightly serve-faults serve-traffic hostile-clients versus-serve venv clean FORCE
+    serve-nightly toolbox-campaign serve-faults serve-traffic hostile-clients versus-serve venv clean FORCE
 
 demo: $(V)/demo.stamp
 	rm -rf build/demo-store
@@ -270,7 +273,13 @@ bench-serve: $(V)/test.stamp
 
 # A file's tests share a fixture of servers or compiled clients.
 serve-clients: $(V)/test.stamp
-	$(V)/bin/pytest -n 2 --dist loadfile -m campaign $(ARGS) $(or_none)
+	$(V)/bin/pytest -n 2 --dist loadfile -m campaign \
+	    $(or $(ARGS),tests/serve tests/interop/test_mqadmin.py) $(or_none)
+
+toolbox-campaign: $(V)/test.stamp
+	$(V)/bin/pytest -n 2 --dist loadfile -m campaign \
+	    $(or $(ARGS),tests/interop/test_broker_start.py tests/interop/test_repair.py \
+	        tests/property/test_repair.py tests/unit/toolbox) $(or_none)
 
 serve-nightly: $(V)/test.stamp
 	$(V)/bin/pytest -m nightly $(ARGS)
