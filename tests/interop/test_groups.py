@@ -19,6 +19,7 @@ from interop import compare
 from interop.broker import Broker, Consumed
 from interop.driver import SMALL
 from rmqstore.brokerfiles import fastjson
+from rmqstore.brokerfiles.offsets import OffsetTable
 
 pytestmark = pytest.mark.long
 
@@ -91,6 +92,11 @@ def test_a_group_is_handed_over_and_back(
     root = tmp_path / "store"
     bodies = Bodies()
     config = rmqstore.StoreConfig.from_file(_conf(tmp_path))
+    # A broker may lose one of a group's first commits that arrive together, not later ones.
+    known = OffsetTable(root)
+    known.offsets["orders", GROUP] = {0: 0}
+    root.mkdir()
+    known.save()
     with Broker() as broker:
         broker.start(root, dict(SMALL), BROKER)
         broker.topics({"orders": QUEUES})
@@ -101,7 +107,6 @@ def test_a_group_is_handed_over_and_back(
         send(broker, second)
         # Beside the live broker, as soon as it has written its offsets.
         with rmqstore.open(root) as reader:
-            until(lambda: bool(reader.lag(GROUP, "orders")), "offsets")
             until(lambda: sum(lag.messages for lag in reader.lag(GROUP, "orders")) == 9, "lag")
             assert all(lag.messages == 3 and lag.bytes > 0 for lag in reader.lag(GROUP, "orders"))
             assert reader.groups[GROUP].retry_max == 16
