@@ -356,9 +356,34 @@ class Scan:
 
     def __iter__(self) -> Iterator[_core.Message]:
         """Iterate over the messages, whatever the columns; errors as `to_batches`."""
+        return self._messages()
+
+    def _messages(
+        self, text: bytes = b"", ignore_case: bool = False, properties: bool = False
+    ) -> Iterator[_core.Message]:
         running = self._pass((), batch_rows=_MESSAGES, batch_bytes=_MESSAGES_BYTES, messages=True)
+        running.seek(text, ignore_case, properties)
         while (found := running.next_messages()) is not None:
             yield from found
+
+
+def messages_with(
+    scan: Scan, text: bytes, *, ignore_case: bool, properties: bool
+) -> Iterator[_core.Message]:
+    """Iterate over a scan's messages but many without a text.
+
+    Parameters
+    ----------
+    scan : Scan
+    text : bytes
+        In the body, or with ``properties`` in these, as stored. Messages with a compressed body
+        are all returned.
+    ignore_case : bool
+        Letters of ASCII are the same in both cases.
+    properties : bool
+        Return messages with the text in their properties as well.
+    """
+    return scan._messages(text, ignore_case, properties)
 
 
 def log_end(core: _core.Core) -> int:

@@ -18,6 +18,7 @@ from rmqstore import opening
 from rmqstore.base.arguments import one_of, wrong_type, wrong_value
 from rmqstore.base.times import to_millis
 from rmqstore.base.warn import log_nothing
+from rmqstore.columns.scan import messages_with
 from rmqstore.errors import MessageNotFoundError, StoreCorruptError, StoreError
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ __all__ = ["Search", "grep", "grep_of"]
 _PIECE_BYTES = 64 << 20  # of the log, for a process at a time
 _JOBS_MOST = 256
 _MATCH_SECONDS = 10.0  # for one message, in a process of its own
+_FOLDED_ELSEWHERE = "iksIKS"  # the other case of U+0130, U+0131, U+017F and U+212A as well
+_parsed: Any = re._parser.parse  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class Search:
         self, store: MessageStore, start: int | None = None, stop: int | None = None
     ) -> Iterable[Message]:
         """Return the messages to search, of a part of the log."""
-        return store.scan(
+        scan = store.scan(
             None if self.topic is None else [self.topic],
             start=start,
             stop=stop,
@@ -72,11 +75,43 @@ class Search:
             on_corruption=self.on_corruption,
             on_removed="skip",
         )
+        text, folded = self._needed()
+        return messages_with(scan, text, ignore_case=folded, properties=self.properties)
+
+    def _needed(self) -> tuple[bytes, bool]:
+        """Return bytes that are in each body or property that matches, and if in either case.
+
+        The longest run of the pattern's own characters, without those that are other bytes where
+        text is not UTF-8, have other bytes in the other case, or part a property as it is shown.
+        """
+        pattern, flags = self._expression
+        parsed = _parsed(pattern, flags)
+        folded = bool(parsed.state.flags & re.IGNORECASE)
+        runs = [""]
+        for kind, value in parsed:
+            if str(kind) != "LITERAL" or not self._is_as_stored(chr(value), folded):
+                runs.append("")
+            else:
+                runs[-1] += chr(value)
+        return max(runs, key=len).encode(), folded
+
+    def _is_as_stored(self, char: str, folded: bool) -> bool:
+        if char.isascii():
+            unlike = _FOLDED_ELSEWHERE if folded else ""
+            return char not in unlike + ("=\n" if self.properties else "")
+        if folded or self.pattern.isascii():  # an escape: a byte in a body that is not UTF-8
+            return False
+        return char != "\ufffd" and not "\ud800" <= char <= "\udfff"
+
+    @property
+    def _expression(self) -> tuple[str, int]:
+        """The regular expression, and its flags."""
+        text = re.escape(self.pattern) if self.fixed else self.pattern
+        return text, re.MULTILINE | (re.IGNORECASE if self.ignore_case else 0)
 
     def matcher(self) -> Callable[[Message], bool]:
         """Return a function that tests a message; ``ValueError`` for a bad pattern."""
-        text = re.escape(self.pattern) if self.fixed else self.pattern
-        flags = re.MULTILINE | (re.IGNORECASE if self.ignore_case else 0)
+        text, flags = self._expression
         try:
             of_text = re.compile(text, flags)
         except (re.error, OverflowError, RecursionError) as error:

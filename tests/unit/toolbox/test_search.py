@@ -62,6 +62,12 @@ def rows(root: Path, pattern: str, **options: Any) -> list[int]:
         ("region=eu-4", {"properties": True}, [4]),
         ("region=eu-4", {}, []),
         ("", {}, [0, 1, 2, 3, 4, 5]),
+        ("(a+)+b{0,1}[.]b", {}, [5]),
+        ("(?i)UID.: 42$|^SECOND", {}, [1]),
+        ("UI", {"ignore_case": True, "fixed": True}, [0, 1]),
+        ("=eu-4\nre", {"properties": True}, []),
+        ("a.b" * 1000, {"fixed": True}, [5]),
+        ("\ud800", {}, []),
         ("", {"topic": "other"}, []),
         ("", {"until": 0}, []),
     ],
@@ -69,6 +75,38 @@ def rows(root: Path, pattern: str, **options: Any) -> list[int]:
 def test_patterns(root: Path, pattern: str, options: dict[str, Any], expected: list[int]) -> None:
     assert rows(root, pattern, **options) == expected
     assert rows(root, pattern, jobs=2, **options) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "options", "body", "properties"),
+    [
+        ("i", {"ignore_case": True}, "\u0130", {}),
+        ("I", {"ignore_case": True}, "\u0131", {}),
+        ("(?i)s", {}, "\u017f", {}),
+        ("K", {"ignore_case": True, "fixed": True}, "\u212a", {}),
+        ("\u00c9", {"ignore_case": True}, "\u00e9", {}),
+        ("\ufffd.$", {}, b"\xffa", {}),
+        (r"\xff", {}, b"\xff", {}),
+        ("a=b\nc", {"properties": True}, "", {"a": "b", "c": "d"}),
+        ("a=b\nc", {"properties": True, "fixed": True}, "", {"a": "b", "c": "d"}),
+        ("(?x) a b # c", {}, "ab", {}),
+        ("ab{0}c|d", {}, "d", {}),
+        ("x" * 99, {"fixed": True}, "x" * 99, {}),
+        ("X" * 99, {"ignore_case": True}, "x" * 99, {}),
+    ],
+)
+def test_texts_stored_as_other_bytes(
+    tmp_path: Path,
+    pattern: str,
+    options: dict[str, Any],
+    body: str | bytes,
+    properties: dict[str, str],
+) -> None:
+    stored = body.encode() if isinstance(body, str) else body
+    record = rmqstore.encode_record("t", stored, properties=properties)
+    with rmqstore.CommitLog(tmp_path / "commitlog", file_size=1 << 20, mode="a") as log:
+        log.append([record])
+    assert rows(tmp_path, pattern, **options) == [0]
 
 
 def test_without_queues_and_index(root: Path) -> None:
@@ -140,7 +178,7 @@ def test_a_pattern_that_explodes_is_bounded(
     with rmqstore.open(tmp_path, "a", config=rmqstore.StoreConfig.small()) as store:
         store.put("t", b"a" * 64)
     with pytest.raises(TimeoutError, match=r"at offset 0 \(64 bytes\)"):
-        rows(tmp_path, "(a+)+b", jobs=2)
+        rows(tmp_path, "(a+)+[bc]", jobs=2)
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*", "a{99999999999}"])

@@ -83,6 +83,39 @@ cdef extern from *:
         return (const char *)(length > 0 ? memchr(at, byte, (size_t)length) : NULL);
     }
     #endif
+    /* A text to look for: its bytes, and the bits that each may differ in; ``length`` is not 0. */
+    #define SOUGHT_BYTES 64
+    typedef struct {
+        char bytes[SOUGHT_BYTES];            /* with these bits set */
+        char bits[SOUGHT_BYTES];
+        int64_t length;
+    } Sought;
+    static inline int is_sought(const char *at, const Sought *text) {
+        for (int64_t i = 0; i < text->length; i++)
+            if ((char)(at[i] | text->bits[i]) != text->bytes[i]) return 0;
+        return 1;
+    }
+    /* Whether the text is in ``data``: 16 places at a time by its first byte and its last. */
+    static inline int holds_sought(const char *data, int64_t length, const Sought *text) {
+        int64_t at = 0, last = text->length - 1;
+        #ifdef __SSE2__
+        __m128i first_bits = _mm_set1_epi8(text->bits[0]), first = _mm_set1_epi8(text->bytes[0]);
+        __m128i last_bits = _mm_set1_epi8(text->bits[last]);
+        __m128i last_byte = _mm_set1_epi8(text->bytes[last]);
+        for (; at + last + 16 <= length; at += 16) {
+            __m128i begins = _mm_loadu_si128((const __m128i *)(data + at));
+            __m128i ends = _mm_loadu_si128((const __m128i *)(data + at + last));
+            unsigned places = (unsigned)_mm_movemask_epi8(_mm_and_si128(
+                _mm_cmpeq_epi8(_mm_or_si128(begins, first_bits), first),
+                _mm_cmpeq_epi8(_mm_or_si128(ends, last_bits), last_byte)));
+            for (; places; places &= places - 1)
+                if (is_sought(data + at + __builtin_ctz(places), text)) return 1;
+        }
+        #endif
+        for (; at + last < length; at++)
+            if (is_sought(data + at, text)) return 1;
+        return 0;
+    }
     /* The items of an array with room for one more than ``count``; NULL without memory, and then
        the array is as it was. */
     static inline void *array_with_room(void *items, int64_t *room, int64_t count, size_t bytes) {
@@ -100,7 +133,14 @@ cdef extern from *:
         }
     }
     """
+    enum:
+        SOUGHT_BYTES
+    ctypedef struct Sought:
+        char bytes[64]
+        char bits[64]
+        int64_t length
     const char *find_byte(const char *at, char byte, int64_t length) noexcept nogil
+    bint holds_sought(const char *data, int64_t length, const Sought *text) noexcept nogil
     void *array_with_room(void *items, int64_t *room, int64_t count, size_t bytes) noexcept nogil
     void touch_pages(char *base, int64_t start, int64_t stop) noexcept nogil
     # Equality of two texts; the pointer of an empty one may be NULL.

@@ -234,6 +234,19 @@ cdef class ScanPass:
         self.scan.stop = stop
         self.expect(whole)
 
+    def seek(self, bytes text not None, bint ignore_case, bint properties):
+        """Leave out records without a text, before the first batch; not if they are compressed.
+
+        Of a long text only its beginning is looked for, which bounds the time.
+        """
+        cdef Sought *sought = &self.scan.filter.text
+        cdef int64_t i
+        sought.length = min(len(text), SOUGHT_BYTES)
+        for i in range(sought.length):
+            sought.bits[i] = 0x20 if ignore_case and text[i:i + 1].isalpha() else 0
+            sought.bytes[i] = <char>text[i] | sought.bits[i]
+        self.scan.filter.text_in_properties = properties
+
     def expect(self, ScanPass like):
         """Expect as much of the next batch as another pass of these columns, in nobody's use."""
         cdef int64_t i

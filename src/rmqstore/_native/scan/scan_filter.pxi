@@ -1,4 +1,4 @@
-# Selection of a scan: topic, queue, store time, tags, keys, properties.
+# Selection of a scan: topic, queue, store time, tags, keys, properties, text.
 #
 # RocketMQ has none.
 
@@ -10,6 +10,8 @@ cdef struct ScanFilter:
     int64_t until                # exclusive; INT64_MOST: no bound
     bint queued                  # exclude records in no queue: prepared or rolled back
     MessageFilter messages
+    Sought text                  # in the body as stored, unless that is compressed; empty: any
+    bint text_in_properties      # or in the properties as stored
 
 
 cdef bint has_wanted_key(
@@ -33,6 +35,16 @@ cdef bint has_wanted_key(
     return False
 
 
+cdef bint may_have_text(
+    const ScanFilter *filter, const char *data, const Record *record,
+) noexcept nogil:
+    """Whether the record has the text, or its body is compressed."""
+    return record.sys_flag & SYS_COMPRESSED \
+        or holds_sought(data + record.body_at, record.body_length, &filter.text) \
+        or (filter.text_in_properties and holds_sought(
+            data + record.properties_at, record.properties_length, &filter.text))
+
+
 cdef bint scan_wants(
     ScanFilter *filter, const char *data, const Record *record,
 ) noexcept nogil:
@@ -51,4 +63,6 @@ cdef bint scan_wants(
         return False
     if filter.messages.active and not filter_passes(&filter.messages, data, record):
         return False
-    return filter.keys.count == 0 or has_wanted_key(&filter.keys, data, record)
+    if filter.keys.count and not has_wanted_key(&filter.keys, data, record):
+        return False
+    return filter.text.length == 0 or may_have_text(filter, data, record)
