@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import closing
 from itertools import islice
 from typing import Literal
@@ -120,7 +121,8 @@ def grep(
     """
     search = Search(pattern, fixed, ignore_case, properties, topic, since, until, "raise")
     try:
-        search.matcher()
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # "[[a]" is fine
+            search.matcher()
     except ValueError as error:
         raise CliError(str(error), USAGE) from None
     found = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -334,6 +335,7 @@ def _begin_worker(path: str, config: StoreConfig) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, _watch.alarm)
     signal.setitimer(signal.ITIMER_REAL, _MATCH_SECONDS, _MATCH_SECONDS)
+    warnings.simplefilter("ignore", FutureWarning)  # of a pattern: the caller has had it
     log_nothing()
     _opened_here.append(opening.open(path, config=config))
 

@@ -80,6 +80,7 @@ def test_grep(run: Run, root: Path) -> None:
     assert len(rows(run("grep", root, "ORDER", "-i", "-t", "orders", "-n", "2"))) == 2
     assert len(rows(run("grep", root, "-F", "KEYS=k1", "--properties", "--jobs", "1"))) == 1
     assert "no message has 'nothing'" in one_line(run("grep", root, "nothing"), 1)
+    assert "no message has" in one_line(run("grep", root, "[[o]rder nothing"), 1)  # no warning
     assert "invalid regular expression" in one_line(run("grep", root, "("), 2)
     assert "no topic 'order'" in one_line(run("grep", root, "x", "-t", "order"), 1)
 
