@@ -13,7 +13,6 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from rmqstore.base import arrays
 from rmqstore.base.layout import UNIT, UNIT_BLANK_SIZE
 from rmqstore.base.warn import log_warning
 from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
@@ -40,8 +39,8 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-_FEW = 1024  # units that are added up faster than NumPy is imported
-_PIECE = 1 << 20  # units in memory at a time
+_FEW = 1024  # units in search of a record
+_PIECE = 1 << 20  # units that are summed without a pause
 _TRIES = 3  # attempts, while another process removes files
 _LISTED_SECONDS = 0.1  # how often a reader lists files
 _DAMAGED = 1000  # damaged or lost messages skipped in search of a time, at most
@@ -224,22 +223,10 @@ def within_bounds(
 def queued_size(core: Core, topic: str, queue_id: int, start: int, stop: int) -> tuple[int, int]:
     """Return the number of records of the units of [start, stop), and their bytes."""
     messages = total = 0
-    while start < stop:
-        end = min(stop, start + _PIECE)
-        units = core.units(topic, queue_id, start, end)
-        if end - start <= _FEW:
-            sizes = [
-                size
-                for _, size, _ in UNIT.iter_unpack(memoryview(units))
-                if 0 < size < UNIT_BLANK_SIZE
-            ]
-            messages += len(sizes)
-            total += sum(sizes)
-        else:
-            counted = arrays.sizes_of(arrays.unit_array(units))
-            messages += int((counted > 0).sum())
-            total += int(counted.sum())
-        start = end
+    for at in range(start, stop, _PIECE):  # signals are handled between two
+        count, size = core.queued_size(topic, queue_id, at, min(stop, at + _PIECE))
+        messages += count
+        total += size
     return messages, total
 
 

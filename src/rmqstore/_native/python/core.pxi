@@ -262,6 +262,10 @@ cdef class Core(OpenStore):
         """The bytes of units [start, stop) of a queue."""
         return units_of_queue(self, topic, queue_id, start, stop)
 
+    def queued_size(self, topic, queue_id, int64_t start, int64_t stop):
+        """Number and bytes of the records of units [start, stop) of a queue."""
+        return queued_size_of(self, topic, queue_id, start, stop)
+
     def ext_units(self, topic, queue_id, int64_t start, int64_t stop):
         """Ext units of [start, stop): fields, bit maps, and the width of those."""
         return ext_units_of_queue(self, topic, queue_id, start, stop)

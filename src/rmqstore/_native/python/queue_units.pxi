@@ -4,6 +4,7 @@
 # thread would have it for its whole turn, thousands of times where each queue is asked for.
 cdef enum:
     PLACES_STEP = 1024           # of which the GIL is held, at most
+    SIZED_UNITS = 4096           # at a time: they stay in a core's cache
 
 
 cdef void wait_if_behind(Store *store):
@@ -72,21 +73,73 @@ cdef Memory units_of_queue(
         while queue != NULL and at < stop:
             with nogil:
                 rc = units_as_they_are(store, queue, at, stop - at, &slice)
-            if rc <= 0:
-                slice_release(&slice)
-                if rc == E_NOT_FOUND and queue_file_is_missing(queue, at):
-                    raise corrupt_unit(
-                        engine._path, &queue.files, at * UNIT_BYTES, FIELD_MISSING)
-                raise unreadable_error(
-                    store, queue, rc if rc < 0 and rc != E_NOT_FOUND else E_REMOVED, engine._path)
-            memcpy(memory.data + (at - start) * UNIT_BYTES, slice.data,
-                   <size_t>(rc * UNIT_BYTES))
-            at += rc
-            rc = slice_lost(&slice)
+            if rc > 0:
+                memcpy(memory.data + (at - start) * UNIT_BYTES, slice.data,
+                       <size_t>(rc * UNIT_BYTES))
+                at += rc
+                rc = slice_lost(&slice)
+            else:
+                rc = rc if rc < 0 else E_REMOVED
             slice_release(&slice)
             if rc < 0:
-                raise status_error(rc, NULL, engine._path)
+                raise units_error(engine, store, queue, at, rc)
         return memory
+    finally:
+        store_leave(store)
+
+
+cdef object units_error(
+    OpenStore engine, Store *store, Queue *queue, int64_t at, int64_t status,
+):
+    """Error of a status that ended a read of units at ``at``."""
+    if status == E_NOT_FOUND and queue_file_is_missing(queue, at):
+        return corrupt_unit(engine._path, &queue.files, at * UNIT_BYTES, FIELD_MISSING)
+    return unreadable_error(
+        store, queue, E_REMOVED if status == E_NOT_FOUND else status, engine._path)
+
+
+cdef int64_t add_sizes(
+    Store *store, Queue *queue, int64_t *at, int64_t stop, int64_t *records, int64_t *total,
+) noexcept nogil:
+    """Count and sum the records of units from ``at`` to ``stop``; 0, or a status at ``at``."""
+    cdef Slice slice
+    cdef int64_t rc, i
+    cdef int32_t size
+    while at[0] < stop:
+        rc = units_as_they_are(store, queue, at[0], min(stop - at[0], SIZED_UNITS), &slice)
+        if rc <= 0:
+            slice_release(&slice)
+            return rc if rc < 0 else E_REMOVED
+        for i in range(rc):
+            size = get_i32(slice.data + i * UNIT_BYTES + UNIT_SIZE)
+            if 0 < size < UNIT_BLANK_SIZE:
+                records[0] += 1
+                total[0] += size
+        at[0] += rc
+        rc = slice_lost(&slice)
+        slice_release(&slice)
+        if rc < 0:
+            return rc
+    return 0
+
+
+cdef tuple queued_size_of(
+    OpenStore engine, object topic, object queue_id, int64_t start, int64_t stop,
+):
+    """Number and bytes of the records of units [start, stop) of a queue."""
+    cdef Store *store = engine.entered()
+    cdef Queue *queue
+    cdef int64_t records = 0
+    cdef int64_t total = 0
+    cdef int64_t rc = 0
+    try:
+        queue = find_queue(store, topic, queue_id)
+        if queue != NULL:
+            with nogil:
+                rc = add_sizes(store, queue, &start, stop, &records, &total)
+            if rc < 0:
+                raise units_error(engine, store, queue, start, rc)
+        return records, total
     finally:
         store_leave(store)
 
