@@ -1,5 +1,6 @@
 """``toolbox.rebuild`` against the files that a real broker and the store itself built."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -118,3 +119,57 @@ def test_damage_of_the_log_and_wrong_arguments(tmp_path):
         rebuild(root, jobs="2")
     with pytest.raises(rmqstore.StoreNotFoundError):
         rebuild(tmp_path)
+
+
+@pytest.mark.parametrize("left", ["nothing", "empty", "deleted"])
+def test_a_store_without_queues_and_index(real, tmp_path, left):
+    root = tmp_path / "store"
+    shutil.copytree(real, root)
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(root / name)
+        if left != "nothing":
+            (root / name).mkdir()
+    if left == "deleted":
+        topics = root / "config/topics.json"
+        table = json.loads(topics.read_text())
+        del table["topicConfigTable"]["orders"]
+        topics.write_text(json.dumps(table))
+    with rmqstore.open(real) as store:
+        sizes = store.config  # no file shows them
+    before = repairs.tree(root)
+    expected = rebuild(root, config=sizes)
+    assert repairs.tree(root) == before
+    assert rebuild(root, apply=True, config=sizes) == expected
+    named = {one.file for one in expected}
+    for one in real.glob("consumequeue/*/*/*"):
+        name = str(one.relative_to(real))
+        assert (root / name).exists() == (name in named)
+        if name in named:
+            assert (root / name).read_bytes() == one.read_bytes()
+        else:  # of a topic without an entry, which was deleted if there is a directory of queues
+            assert left != "nothing"
+    wanted = [one.read_bytes() for one in sorted(real.glob("index/*"))]
+    assert [one.read_bytes() for one in sorted(root.glob("index/*"))] == wanted
+    assert all(one.same for one in rebuild(root))
+    [name] = [one.name for one in root.iterdir() if one.name.startswith("rmqstore-repair-")]
+    undo(root, name)
+    assert repairs.tree(root) == before
+
+
+def test_damage_and_no_records_where_all_is_missing(tmp_path):
+    root = tmp_path / "store"
+    repairs.make(root)
+    repairs.flip(root, 10)
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(root / name)
+    before = repairs.tree(root)
+    with pytest.raises(rmqstore.StoreCorruptError, match="BODYCRC"):
+        rebuild(root, apply=True)
+    assert repairs.tree(root) == before
+    for one in root.glob("commitlog/*"):
+        size = one.stat().st_size
+        os.truncate(one, 0)
+        os.truncate(one, size)
+    before = repairs.tree(root)
+    assert rebuild(root, apply=True) == []
+    assert repairs.tree(root) == before

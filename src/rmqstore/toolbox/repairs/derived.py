@@ -25,7 +25,7 @@ from rmqstore.files.regular import open_regular
 from rmqstore.offline.build import Build
 from rmqstore.offline.index import IndexFileReader
 from rmqstore.offline.queues import differing_units
-from rmqstore.offline.ranges import LogPlan, RangesOverlapError
+from rmqstore.offline.ranges import LogPlan, RangeReport, RangesOverlapError
 from rmqstore.offline.start_files import listed
 from rmqstore.offline.walk import ENTRY_BYTES, LogWalk, UnitRun
 
@@ -41,6 +41,7 @@ __all__ = [
     "file_numbers",
     "in_threads",
     "keep_old_units",
+    "missing_derived",
     "without_unclean",
 ]
 
@@ -146,6 +147,21 @@ def check_derived(plan: LogPlan, jobs: int, *, index: bool = True) -> Derived:
     if index and plan.config.message_index_enable and not plan.count:
         same = not files
     return Derived(queues, entries, same or not plan.config.message_index_enable, keys)
+
+
+def missing_derived(plan: LogPlan, reports: Iterable[RangeReport]) -> Derived:
+    """Return as :func:`check_derived`, where no file is there, by the reports of a build."""
+    queues: dict[QueueKey, QueueState] = {}
+    keys = 0
+    for report in reports:
+        keys += report.totals.keys
+        for key, one in report.queues.items():
+            queues.setdefault(key, QueueState()).spans.append([one.first, one.stop])
+    for key in _gone_topics(plan, queues):
+        del queues[key]
+    for key, state in queues.items():
+        _check_rest(plan, key, state)
+    return Derived(queues, {}, keys == 0 or not plan.config.message_index_enable, keys)
 
 
 def _check_range(plan: LogPlan, index_files: Sequence[str], number: int) -> _Checked:
@@ -402,8 +418,8 @@ def _is_old(units: NDArray[np.void], log_first: int) -> NDArray[np.bool_]:
 # ---- made anew
 
 
-def build_into(plan: LogPlan, directory: Path, jobs: int) -> Build:
-    """Build queues and index of a log into a directory."""
+def build_into(plan: LogPlan, directory: Path, jobs: int) -> list[RangeReport]:
+    """Build queues and index of a log into a directory; return the reports of its ranges."""
     there = file_numbers(plan.by_files())
     for before, after in itertools.pairwise(there):
         if after != before + 1:
@@ -415,13 +431,13 @@ def build_into(plan: LogPlan, directory: Path, jobs: int) -> Build:
         return _built(plan.by_files(), directory, jobs)
 
 
-def _built(plan: LogPlan, directory: Path, jobs: int) -> Build:
+def _built(plan: LogPlan, directory: Path, jobs: int) -> list[RangeReport]:
     build = Build(plan, str(directory))
     build.create()
     reports = in_threads(jobs, build.scan, range(plan.count))
     done = in_threads(jobs, build.run, build.steps(reports))
     build.finish(reports, done)
-    return build
+    return reports
 
 
 def keep_old_units(plan: LogPlan, key: QueueKey, state: QueueState, start: int, made: Path) -> None:

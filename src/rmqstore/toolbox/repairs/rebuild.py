@@ -30,6 +30,7 @@ from rmqstore.toolbox.repairs.derived import (
     build_into,
     check_derived,
     keep_old_units,
+    missing_derived,
     without_unclean,
 )
 from rmqstore.toolbox.repairs.journal import Journal, undo_unfinished
@@ -124,12 +125,21 @@ def rebuild(
             held.enter_context(locked(str(root), 0.0))
             undo_unfinished(root)
         plan = whole_plan(root, config)
-        found = check_derived(plan, count, index=index)
-        rows = list(_rows(root, plan, found, queues=queues, index=index))
-        if apply and not all(one.same for one in rows):
+        found = None
+        if not (apply and queues and index and _has_none(root)):
+            found = check_derived(plan, count, index=index)
+            rows = list(_rows(root, plan, found, queues=queues, index=index))
+        if found is None or (apply and not all(one.same for one in rows)):
             journal = Journal.create(root)
             try:
-                make_derived(journal, plan, found, count, queues=queues, index=index)
+                if found is None:
+                    found = _make_missing(journal, plan, count)
+                    rows = list(_rows(root, plan, found, queues=queues, index=index))
+                    if not rows:  # a log without a record
+                        journal.undo()
+                        return rows
+                else:
+                    make_derived(journal, plan, found, count, queues=queues, index=index)
                 seal(journal, root, config)
                 journal.finish()
             except BaseException:
@@ -216,6 +226,24 @@ def make_derived(
         _replace_index(journal, made)
         saved[paths.INDEX] = journal.directory.name
     return saved
+
+
+def _has_none(root: Path) -> bool:
+    """Whether a store with a log has no queue and no index: there is nothing to compare."""
+    made = any(listed(root / name) for name in (paths.CONSUME_QUEUE, paths.INDEX))
+    return not made and bool(listed(root / paths.COMMIT_LOG))
+
+
+def _make_missing(journal: Journal, plan: LogPlan, jobs: int) -> Derived:
+    """Make all files of a store that has none of them, in one pass over the log."""
+    made = journal.directory / "built"
+    made.mkdir()
+    build = without_unclean(plan_log(plan.path, plan.config))
+    found = missing_derived(plan, build_into(build, made, jobs))
+    _replace_queues(journal, plan, found, made)
+    if not found.index_same:
+        _replace_index(journal, made)
+    return found
 
 
 def _replace_queues(journal: Journal, plan: LogPlan, found: Derived, made: Path) -> dict[str, str]:
