@@ -24,67 +24,72 @@ from them (:class:`Build` and its parts) and compared with existing files (:clas
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from rmqstore.base.layout import UNIT_BYTES
 from rmqstore.offline.broker_start import broker_start, broker_start_of
-from rmqstore.offline.build import Build, BuildStep, BuildTotals, StepReport
 from rmqstore.offline.findings import BrokerStart, Finding
-from rmqstore.offline.index import (
-    ChainError,
-    IndexEntry,
-    IndexFileReader,
-    IndexPlan,
-    LooseEntry,
-    create_index_file,
-    fill_index_share,
-    index_seconds,
-    loose_entries,
-    name_index_files,
-    plan_index,
-)
-from rmqstore.offline.log_copy import (
-    Copied,
-    LogPiece,
-    LogSource,
-    Measured,
-    QueueNumbers,
-    assign_positions,
-    copy_pieces,
-    load_queue_numbers,
-    piece_bytes,
-    save_queue_numbers,
-)
-from rmqstore.offline.log_writer import SCHEDULE_TOPIC, LogWriter, check_table, seal_store
-from rmqstore.offline.queues import (
-    QueueAppender,
-    QueueFiles,
-    QueueGap,
-    QueueWriter,
-    UnitDifference,
-    differing_units,
-    join_queues,
-    sync_queues,
-    used_units,
-)
-from rmqstore.offline.ranges import (
-    LogExtent,
-    LogPlan,
-    QueueRange,
-    RangeReport,
-    RangesOverlapError,
-    check_contiguous,
-    log_extent,
-    plan_log,
-)
-from rmqstore.offline.walk import (
-    ENTRY_BYTES,
-    SLICE_BYTES,
-    Damage,
-    LogSlice,
-    LogWalk,
-    Unit,
-    UnitRun,
-    WalkTotals,
-)
+
+if TYPE_CHECKING:
+    from rmqstore.offline.build import Build, BuildStep, BuildTotals, StepReport
+    from rmqstore.offline.index import (
+        ChainError,
+        IndexEntry,
+        IndexFileReader,
+        IndexPlan,
+        LooseEntry,
+        create_index_file,
+        fill_index_share,
+        index_seconds,
+        loose_entries,
+        name_index_files,
+        plan_index,
+    )
+    from rmqstore.offline.log_copy import (
+        Copied,
+        LogPiece,
+        LogSource,
+        Measured,
+        QueueNumbers,
+        assign_positions,
+        copy_pieces,
+        load_queue_numbers,
+        piece_bytes,
+        save_queue_numbers,
+    )
+    from rmqstore.offline.log_writer import SCHEDULE_TOPIC, LogWriter, check_table, seal_store
+    from rmqstore.offline.queues import (
+        QueueAppender,
+        QueueFiles,
+        QueueGap,
+        QueueWriter,
+        UnitDifference,
+        differing_units,
+        join_queues,
+        sync_queues,
+        used_units,
+    )
+    from rmqstore.offline.ranges import (
+        LogExtent,
+        LogPlan,
+        QueueRange,
+        RangeReport,
+        RangesOverlapError,
+        check_contiguous,
+        log_extent,
+        plan_log,
+    )
+    from rmqstore.offline.walk import (
+        ENTRY_BYTES,
+        SLICE_BYTES,
+        Damage,
+        LogSlice,
+        LogWalk,
+        Unit,
+        UnitRun,
+        WalkTotals,
+    )
 
 __all__ = [
     "ENTRY_BYTES",
@@ -147,3 +152,73 @@ __all__ = [
     "sync_queues",
     "used_units",
 ]
+
+# Imported on first use; not by ``broker_start``, which has the name of its module.
+_MODULES = {
+    "Build": "build",
+    "BuildStep": "build",
+    "BuildTotals": "build",
+    "ChainError": "index",
+    "Copied": "log_copy",
+    "Damage": "walk",
+    "ENTRY_BYTES": "walk",
+    "IndexEntry": "index",
+    "IndexFileReader": "index",
+    "IndexPlan": "index",
+    "LogExtent": "ranges",
+    "LogPiece": "log_copy",
+    "LogPlan": "ranges",
+    "LogSlice": "walk",
+    "LogSource": "log_copy",
+    "LogWalk": "walk",
+    "LogWriter": "log_writer",
+    "LooseEntry": "index",
+    "Measured": "log_copy",
+    "QueueAppender": "queues",
+    "QueueFiles": "queues",
+    "QueueGap": "queues",
+    "QueueNumbers": "log_copy",
+    "QueueRange": "ranges",
+    "QueueWriter": "queues",
+    "RangeReport": "ranges",
+    "RangesOverlapError": "ranges",
+    "SCHEDULE_TOPIC": "log_writer",
+    "SLICE_BYTES": "walk",
+    "StepReport": "build",
+    "Unit": "walk",
+    "UnitDifference": "queues",
+    "UnitRun": "walk",
+    "WalkTotals": "walk",
+    "assign_positions": "log_copy",
+    "check_contiguous": "ranges",
+    "check_table": "log_writer",
+    "copy_pieces": "log_copy",
+    "create_index_file": "index",
+    "differing_units": "queues",
+    "fill_index_share": "index",
+    "index_seconds": "index",
+    "join_queues": "queues",
+    "load_queue_numbers": "log_copy",
+    "log_extent": "ranges",
+    "loose_entries": "index",
+    "name_index_files": "index",
+    "piece_bytes": "log_copy",
+    "plan_index": "index",
+    "plan_log": "ranges",
+    "save_queue_numbers": "log_copy",
+    "seal_store": "log_writer",
+    "sync_queues": "queues",
+    "used_units": "queues",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})

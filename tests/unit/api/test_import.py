@@ -74,6 +74,7 @@ def test_a_verb_that_looks_loads_nothing_heavy(tmp_path: Path) -> None:
         store.put("t", b"x", keys="k", delay_level=1)
         store.put_many("t", [b"y"] * 1000)
     unneeded = {*HEAVY, "multiprocessing", "concurrent.futures", "rmqstore.serve"} - {"click"}
+    unneeded |= {"rmqstore.offline.build", "rmqstore.offline.log_copy"}
     for verb in ("info", "topics", "queues", "cat"):
         use = f"""
 from rmqstore.cli import main

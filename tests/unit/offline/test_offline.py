@@ -6,6 +6,8 @@ import itertools
 import pickle
 import random
 import shutil
+import subprocess
+import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -302,3 +304,15 @@ def test_numbers_written_by_attempts_with_one_process_number(tmp_path: Path) -> 
         thread.join()
     assert offline.load_queue_numbers(path) in values
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_every_name_is_there_in_a_new_process() -> None:
+    code = "from rmqstore import offline; print([n for n in {} if getattr(offline, n) is not None])"
+    names = [name for name in offline.__all__ if not name.isupper()]
+    shown = subprocess.run(
+        [sys.executable, "-c", code.format(names)], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == f"{names}\n"
+    assert set(offline.__all__) <= set(dir(offline))
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = offline.nope
