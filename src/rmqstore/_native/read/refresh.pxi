@@ -165,6 +165,10 @@ cdef int64_t queue_find_end(Store *store, Queue *queue) noexcept nogil:
     cdef int64_t known = atomic_get(&queue.max_offset)
     cdef int64_t used = 0
     cdef int64_t rc
+    # In the last file, a search would end there again.
+    if known * UNIT_BYTES > file_set_stop(&queue.files) - queue.files.file_size \
+            and queue_has_same_end(queue):
+        return 0
     if not queue.deleted:
         used = queue_used_units(queue)
         if used == E_REMOVED:                # removed since it was listed
@@ -220,7 +224,7 @@ cdef int64_t queue_good_units(
 
 
 cdef bint queue_has_same_end(Queue *queue) noexcept nogil:
-    """Whether a queue was just refreshed, and its last unit exists and the next does not.
+    """Whether a queue's last unit exists and the next does not.
 
     An owner writes and takes back units there first.
     """
@@ -228,7 +232,7 @@ cdef bint queue_has_same_end(Queue *queue) noexcept nogil:
     cdef int64_t stop = atomic_get(&queue.max_offset)
     cdef int64_t first = max(stop - 1, 0)
     cdef int64_t rc, i
-    if monotonic_ns() - atomic_get(&queue.refreshed_at) > REFRESH_AFTER_NS or queue.deleted:
+    if queue.deleted:
         return False
     rc = file_set_peek(
         &queue.files, first * UNIT_BYTES, (stop - first + 1) * UNIT_BYTES, bytes)
@@ -252,7 +256,9 @@ cdef int64_t queue_refresh(Store *store, Queue *queue, int listed) noexcept nogi
         rc = queue_refresh_derived(store, queue, derived)
         if rc < 0 or load_derived(&queue.derived) != NULL:
             return rc
-    if listed == LIST_IF_OLD and queue_has_same_end(queue):
+    if listed == LIST_IF_OLD \
+            and monotonic_ns() - atomic_get(&queue.refreshed_at) <= REFRESH_AFTER_NS \
+            and queue_has_same_end(queue):
         return 0
     lock_take(&store.view.refresh_lock)
     atomic_set(&queue.refreshed_at, monotonic_ns())
