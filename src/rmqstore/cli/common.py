@@ -282,11 +282,9 @@ def damage_option(function: Function) -> Function:
     )(function)
 
 
-def jobs_option(function: Function) -> Function:
-    """Add ``--jobs N``, passed on as ``jobs``; ``None`` by default."""
-    return click.option("--jobs", type=click.IntRange(1, 256), help="Processes.  [default: cores]")(
-        function
-    )
+def jobs_option(of: str) -> Callable[[Function], Function]:
+    """Return the decorator that adds ``--jobs N``, passed on as ``jobs``; ``None`` by default."""
+    return click.option("--jobs", type=click.IntRange(1, 256), help=f"{of}.  [default: cores]")
 
 
 def zone_option(function: Function) -> Function:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.base.warn import log_nothing
-from rmqstore.cli.common import load_config, once, output_option, store_command
+from rmqstore.cli.common import jobs_option, load_config, once, output_option, store_command
 from rmqstore.cli.failures import NOT_FOUND, UNREADABLE, USAGE, CliError, say
 from rmqstore.cli.output import Column, resolve
 from rmqstore.cli.progress import Progress
@@ -133,7 +133,7 @@ def _action_row(one: Action, *, explained: bool) -> dict[str, object]:
 )
 @click.option("--queues", is_flag=True, help="Only the consume queues.")
 @click.option("--index", is_flag=True, help="Only the index; with --queues both, the default.")
-@click.option("--jobs", type=click.IntRange(1, 256), help="Threads.  [default: cores]")
+@jobs_option("Threads")
 @click.option("--apply", is_flag=True, help="Replace what differs; the default is to compare.")
 @output_option
 @click.pass_context

@@ -94,7 +94,7 @@ def unconsumed(
 @click.option(
     "-n", "--number", type=click.IntRange(0, INT64_MAX), help="Maximum number of messages."
 )
-@jobs_option
+@jobs_option("Processes")
 @shape_options
 def grep(
     *,

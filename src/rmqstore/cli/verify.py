@@ -34,7 +34,7 @@ _COLUMNS = [Column(name) for name in ("severity", "kind", "file", "offset", "mes
     )
 )
 @click.option("--full", is_flag=True, help="Read every record, unit and index entry.")
-@jobs_option
+@jobs_option("Threads")
 @output_option
 @click.pass_context
 def verify(

@@ -1,27 +1,22 @@
-"""Check of every record, unit and index entry of a store, in processes over ranges of its log."""
+"""Check of every record, unit and index entry of a store, in threads over ranges of its log."""
 
 from __future__ import annotations
 
 import errno
 import os
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from rmqstore.base.layout import (
     INDEX_RANGE,
     INT64_MAX,
     UNIT_BYTES,
 )
-from rmqstore.base.warn import log_nothing
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreError
 from rmqstore.files import paths
@@ -37,12 +32,11 @@ from rmqstore.types import RecoveredRange
 
 __all__ = ["FullCheck", "full_check"]
 
-_RANGE_BYTES = 32 << 20  # of the log, for a process at a time
+_RANGE_BYTES = 32 << 20  # of the log, for a thread at a time
 _LISTED = 1000  # problems kept of a range, or of an index file; others are counted
 _DAMAGES = 10_000  # ranges of the log kept, in all
 _OTHER_KINDS = (errno.EINVAL, errno.ELOOP, errno.ENOENT, errno.ENOTDIR)
 
-_T = TypeVar("_T")
 _Queue = tuple[str, int]
 _Bad = tuple[int, int, str, bool]
 
@@ -99,14 +93,18 @@ def full_check(
     check = _WholeCheck(plan, index)
     ranges: list[_Range] = []
     whole = FullCheck()
-    with _Tasks(min(jobs, plan.count + len(index))) as tasks:
-        for found in tasks.map(check.range, range(plan.count)):
+    pool = ThreadPoolExecutor(jobs)  # nearly all of the time is spent in the core, without the GIL
+    try:
+        chains = pool.map(check.index_file, index)  # first: a file is one task, and a long one
+        for found in pool.map(check.range, range(plan.count)):
             ranges.append(found)
             _join(whole, found)
             if done is not None:
                 done(plan.bounds(len(ranges) - 1)[1] - plan.first)
-        for chains in tasks.map(check.index_file, index):
-            _join(whole, chains)
+        for one in chains:
+            _join(whole, one)
+    finally:
+        pool.shutdown(cancel_futures=True)
     damage = list(_damage(plan, ranges))
     if len(damage) > _DAMAGES:
         last, rest = damage[-1], len(damage) - _DAMAGES
@@ -137,52 +135,9 @@ def _join(whole: FullCheck, part: FullCheck) -> None:
     part.problems = []
 
 
-class _Tasks:
-    """Runs tasks in order, in processes if there is more than one job."""
-
-    def __init__(self, jobs: int) -> None:
-        self._jobs = jobs
-        self._pool: ProcessPoolExecutor | None = None
-
-    def __enter__(self) -> _Tasks:
-        if self._jobs > 1:
-            self._pool = ProcessPoolExecutor(self._jobs, get_context("spawn"), _begin_worker)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-
-    def map(self, task: Callable[..., _T], given: Iterable[object]) -> Iterator[_T]:
-        """Yield the result of each task; few are waiting at a time."""
-        if self._pool is None:
-            yield from map(task, given)
-            return
-        rest = iter(given)
-        running: list[Future[_T]] = []
-        try:
-            while True:
-                running += (
-                    self._pool.submit(task, one)
-                    for one in islice(rest, 2 * self._jobs - len(running))
-                )
-                if not running:
-                    return
-                yield running.pop(0).result()
-        except BrokenProcessPool:
-            raise OSError(
-                "a process of the check was killed; fewer jobs need less memory"
-            ) from None
-
-
-def _begin_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    log_nothing()
-
-
 @dataclass(frozen=True)
 class _WholeCheck:
-    """Tasks of a check; plain data, for other processes."""
+    """Tasks of a check."""
 
     plan: LogPlan
     index_files: tuple[str, ...]
@@ -374,7 +329,7 @@ class _UnitsOfRange:
         for path, start, data in files.read(run.first, run.stop):
             wanted = run.units[at : at + len(data)]
             at += len(data)
-            if data == wanted:
+            if data == bytes(wanted):  # a memoryview is compared item by item
                 continue
             file = relative(Path(self._plan.path), path)
             wrong: dict[str, list[tuple[int, UnitDifference]]] = {}

@@ -146,8 +146,7 @@ def verify(
     full : bool, optional
         Read every record, and compare every unit and index entry with it.
     jobs : int, optional
-        Processes for ``full``, 1 to 256; by default one a core. More than one are started as by
-        :mod:`multiprocessing` with ``spawn``: a program needs its ``if __name__ == "__main__":``.
+        Threads for ``full``, 1 to 256; by default one a core.
 
     Returns
     -------
@@ -161,8 +160,6 @@ def verify(
         A DLedger store.
     ValueError, TypeError
         An argument has a wrong type or value, or the configuration is out of range.
-    OSError
-        A process of the check was killed.
     """
     chosen = config
     if chosen is not None and not isinstance(chosen, StoreConfig):
