@@ -339,7 +339,7 @@ class IndexFileReader:
         """Return the entries in a range of numbers, as far as they exist."""
         return [IndexEntry(*one) for one in self._part.entries(number, stop)]
 
-    def check_chains(self, most: int) -> tuple[list[ChainError], int]:
+    def check_chains(self, most: int) -> tuple[list[ChainError], int, int]:
         """Return the entries and slots that do not link to the newest earlier entry.
 
         Parameters
@@ -349,11 +349,11 @@ class IndexFileReader:
 
         Returns
         -------
-        errors, count : list of ChainError, int
-            The first errors, and the number of all.
+        errors, count, used : list of ChainError, int, int
+            The first errors, the number of all, and the number of slots in use.
         """
-        bad, count = self._part.check_chains(most)
-        return [ChainError(*one) for one in bad], count
+        bad, count, used = self._part.check_chains(most)
+        return [ChainError(*one) for one in bad], count, used
 
     def close(self) -> None:
         """Close the file."""

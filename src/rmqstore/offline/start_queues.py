@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from rmqstore import _core
 from rmqstore.base import layout
 from rmqstore.errors import StoreError
 from rmqstore.files import paths
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from rmqstore.topic import Queue
 
 __all__ = ["RECOVERED_FILES", "QueueEnds"]
+
+_PIECE_UNITS = 50_000  # read at a time
 
 RECOVERED_FILES = 3
 """Files of a queue, and of a closed store's log, that a broker's recovery reads."""
@@ -188,11 +191,11 @@ def _zeros(path: str, first: int, count: int, low: int) -> Iterator[_UnitGap]:
         file = open_regular(path)
     except FileNotFoundError:
         return  # a live owner removed it
-    import numpy as np
-
     with file:
         if _record_end(file, 0) and _record_end(file, count - 1):
             return
+        import numpy as np
+
         data = file.read(count * layout.UNIT_BYTES)  # less where it is cut meanwhile
         whole = len(data) // layout.UNIT_BYTES
         units = np.frombuffer(data, dtype=layout.UNIT_FIELDS, count=whole)
@@ -242,21 +245,18 @@ def _used_units(path: str, count: int, first: int = 0) -> tuple[int, int]:
 
 def _read_units(path: str, count: int) -> tuple[int, int]:
     """Return what :func:`_used_units` does, of a file read whole."""
-    import numpy as np
-
+    used = physical = 0
     try:
         with open_regular(path) as file:
-            data = file.read(count * layout.UNIT_BYTES)
+            while used < count:
+                data = file.read(min(count - used, _PIECE_UNITS) * layout.UNIT_BYTES)
+                found, end = _core.leading_units(data)
+                used, physical = used + found, end or physical
+                if found < _PIECE_UNITS:
+                    break
     except FileNotFoundError:
         return 0, 0
-    units = np.frombuffer(
-        data[: len(data) // layout.UNIT_BYTES * layout.UNIT_BYTES], layout.UNIT_FIELDS
-    )
-    bad = ((units["physical_offset"] < 0) | (units["size"] <= 0)).nonzero()[0]
-    used = int(bad[0]) if len(bad) else len(units)
-    if used == 0:
-        return 0, 0
-    return used, int(units["physical_offset"][used - 1]) + int(units["size"][used - 1])
+    return used, physical
 
 
 def _record_end(file: BinaryIO, number: int) -> int:

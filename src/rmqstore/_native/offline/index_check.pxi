@@ -2,6 +2,7 @@
 
 cdef enum:
     CHECK_ENTRIES = 4096         # read at a time
+    CHECK_AHEAD = 16             # entries whose slots are on their way to the cache
 
 
 cdef int64_t index_offset_near(Index *index, int64_t number, int64_t count) noexcept nogil:
@@ -88,11 +89,12 @@ cdef int64_t index_match(
 
 
 cdef int64_t index_check_chains(
-    Index *index, int64_t *found, int64_t most,
+    Index *index, int64_t *found, int64_t most, int64_t *used,
 ) noexcept nogil:
     """Find entries and slots (-1 - slot) that do not name the newest entry of the slot so far.
 
-    Their count; at most ``most`` of them are in ``found``: number, expected, actual.
+    Their count; at most ``most`` of them are in ``found``: number, expected, actual.  ``used``:
+    slots that name an entry.
     """
     cdef int32_t *heads = <int32_t *>calloc(<size_t>index.slot_num, sizeof(int32_t))
     cdef char *buffer = <char *>malloc(CHECK_ENTRIES * INDEX_ENTRY_BYTES)
@@ -102,6 +104,8 @@ cdef int64_t index_check_chains(
     cdef int64_t rc = 0
     cdef int64_t i, part, slot
     cdef const char *entry
+    cdef int32_t head
+    used[0] = 0
     if heads == NULL or buffer == NULL:
         rc = E_NO_MEMORY
     while at < count and rc >= 0:
@@ -109,6 +113,9 @@ cdef int64_t index_check_chains(
         rc = index_read(index, index_entry_at(index, at), part * INDEX_ENTRY_BYTES, buffer)
         for i in range(part if rc >= 0 else 0):
             entry = buffer + i * INDEX_ENTRY_BYTES
+            if i + CHECK_AHEAD < part:
+                prefetch_to_read(heads + get_i32(
+                    entry + CHECK_AHEAD * INDEX_ENTRY_BYTES + ENTRY_KEY_HASH) % index.slot_num)
             slot = get_i32(entry + ENTRY_KEY_HASH) % index.slot_num
             if slot < 0:                     # an invalid hash: the comparison with the log finds it
                 continue
@@ -122,9 +129,10 @@ cdef int64_t index_check_chains(
         rc = index_read(index, INDEX_HEADER_BYTES + at * INDEX_SLOT_BYTES,
                         part * INDEX_SLOT_BYTES, buffer)
         for i in range(part if rc >= 0 else 0):
-            if get_i32(buffer + i * INDEX_SLOT_BYTES) != heads[at + i]:
-                index_note(found, most, &bad, -1 - (at + i), heads[at + i],
-                           get_i32(buffer + i * INDEX_SLOT_BYTES))
+            head = get_i32(buffer + i * INDEX_SLOT_BYTES)
+            used[0] += head != 0
+            if head != heads[at + i]:
+                index_note(found, most, &bad, -1 - (at + i), heads[at + i], head)
         at += part
     free(heads)
     free(buffer)

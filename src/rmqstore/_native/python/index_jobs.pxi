@@ -143,19 +143,19 @@ cdef class IndexPart(IndexFile):
     def check_chains(self, int64_t most):
         """Entries and slots (-1 - slot) that do not name the newest entry of the slot so far.
 
-        Number, expected and actual predecessor, of at most ``most``; and their count.
+        Number, expected and actual predecessor, of at most ``most``; their count; slots in use.
         """
         cdef Memory memory = memory_new(most * 24)
         cdef int64_t *found = <int64_t *>memory.data
         cdef Index *index = self.hold(READ_ONLY)
-        cdef int64_t rc
+        cdef int64_t rc, used
         cdef int64_t i = 0
         with nogil:
-            rc = index_check_chains(index, found, most)
+            rc = index_check_chains(index, found, most, &used)
             index_close(index)
         check(rc, NULL, self.path)
         bad = []
         while i < min(rc, most):
             bad.append((found[i * 3], found[i * 3 + 1], found[i * 3 + 2]))
             i += 1
-        return bad, rc
+        return bad, rc, used

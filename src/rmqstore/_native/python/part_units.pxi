@@ -217,6 +217,24 @@ def used_units(units):
     return found
 
 
+def leading_units(units):
+    """Return the number of units before the first blank, and the last one's record's end, or 0."""
+    cdef Py_buffer view
+    cdef Unit unit
+    cdef int64_t count = 0
+    cdef int64_t end = 0
+    PyObject_GetBuffer(units, &view, PyBUF_SIMPLE)
+    with nogil:
+        while count < view.len // UNIT_BYTES:
+            unit_read(<const char *>view.buf + count * UNIT_BYTES, &unit)
+            if unit.physical_offset < 0 or unit.size <= 0:
+                break
+            end = unit.physical_offset + unit.size
+            count += 1
+    PyBuffer_Release(&view)
+    return count, end
+
+
 def loose_entries(entries):
     """Return entries of ``LogUnits`` as tuples: hash, physical offset, store time."""
     cdef Py_buffer view

@@ -209,7 +209,7 @@ class _Check:
 
     def _index_file(self, path: str) -> Iterator[Row]:
         with closing(IndexFileReader(path, self.plan.config)) as reader:
-            bad, count = reader.check_chains(_MAX_CHAINS)
+            bad, count, _ = reader.check_chains(_MAX_CHAINS)
         for number, expected, found in bad:
             what = f"entry {number}" if number >= 0 else f"slot {-1 - number}"
             one = f"{what} leads to entry"

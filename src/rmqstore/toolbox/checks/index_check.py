@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
-from rmqstore.base.layout import INDEX_HEADER_BYTES, INDEX_RANGE, INDEX_SLOT_BYTES, INT32, INT64_MAX
+from rmqstore.base.layout import INDEX_RANGE, INT32, INT64_MAX
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.files import paths
-from rmqstore.files.regular import open_regular
 from rmqstore.offline.index import (
     IndexFileReader,
     IndexMatch,
@@ -42,11 +41,9 @@ def file_faults(path: str, config: StoreConfig, *, counted: bool) -> list[tuple[
 
     ``counted``: its header's number of used slots has to be right.
     """
-    import numpy as np
-
     found = []
     with closing(IndexFileReader(path, config)) as reader:
-        bad, count = reader.check_chains(1)
+        bad, count, used = reader.check_chains(1)
     if bad:
         number, expected, there = bad[0]
         what = f"entry {number}" if number >= 0 else f"slot {-1 - number}"
@@ -58,10 +55,6 @@ def file_faults(path: str, config: StoreConfig, *, counted: bool) -> list[tuple[
             )
         )
     (said,) = numbers_of(path, INT32, INDEX_RANGE.size)
-    with open_regular(path) as file:
-        file.seek(INDEX_HEADER_BYTES)
-        slots = np.frombuffer(file.read(INDEX_SLOT_BYTES * config.max_hash_slot_num), np.int32)
-    used = int(np.count_nonzero(slots))
     if counted and used != said:
         found.append(("index-header", f"its header says {said:,} used slots, and {used:,} are"))
     return found
