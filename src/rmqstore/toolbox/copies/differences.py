@@ -223,9 +223,11 @@ class _Pair:
     def _piece(self, place: tuple[str, int], start: int, stop: int) -> Iterator[_Stretch]:
         import numpy as np
 
-        one = arrays.unit_array(self._a.core.units(*place, start, stop))
-        other = arrays.unit_array(self._b.core.units(*place, start, stop))
+        units, other_units = (store.core.units(*place, start, stop) for store in (self._a, self._b))
+        one, other = arrays.unit_array(units), arrays.unit_array(other_units)
         sizes, others = arrays.sizes_of(one), arrays.sizes_of(other)
+        if bytes(units) == bytes(other_units) and not self._touched(one, sizes).any():
+            return
         tags, other_tags = one["tags_code"], other["tags_code"]
         kinds = np.zeros(len(one), np.int8)
         kinds[(tags != other_tags) & (tags > _EXT_MOST) & (other_tags > _EXT_MOST)] = _TAGS
@@ -243,6 +245,14 @@ class _Pair:
             where, field = _KINDS[int(kinds[at])] if kinds[at] else ("both", contents[at])
             yield _Stretch(where, start + at, start + at + 1, field)
 
+    def _touched(self, units: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
+        """Whether each message has a byte that differs or was not compared, if any was to be."""
+        import numpy as np
+
+        if self._log is None:
+            return np.zeros(len(units), np.bool_)
+        return self._log.touch(units["physical_offset"].astype(np.int64), sizes)
+
     def _contents(
         self, one: NDArray[Any], other: NDArray[Any], sizes: NDArray[Any], kinds: NDArray[Any]
     ) -> Iterator[tuple[int, str]]:
@@ -252,7 +262,7 @@ class _Pair:
         assert self._log is not None
         offsets, others = one["physical_offset"], other["physical_offset"]
         doubted = (kinds == _SAME) & (sizes > 0)
-        doubted &= (offsets != others) | self._log.touch(offsets.astype(np.int64), sizes)
+        doubted &= (offsets != others) | self._touched(one, sizes)
         for at in np.flatnonzero(doubted).tolist():
             fields = self._fields(int(offsets[at]), int(others[at]))
             if fields:

@@ -46,6 +46,9 @@ class DifferingBytes:
         """Whether each record has a byte that differs or was not compared."""
         import numpy as np
 
+        if not self.common:
+            outside: NDArray[Any] = (offsets < self.start) | (offsets + sizes > self.stop)
+            return outside
         whole = [(-1, self.start), *self.common, (self.stop, INT64_MAX)]
         starts, stops = np.array(whole, np.int64).T
         before_end = np.searchsorted(starts, offsets + sizes, "left")
