@@ -33,6 +33,7 @@ from rmqstore.types import RecoveredRange
 __all__ = ["FullCheck", "full_check"]
 
 _RANGE_BYTES = 32 << 20  # of the log, for a thread at a time
+_INDEX_TASKS = 4  # each holds the slots of one file, 20 MB
 _LISTED = 1000  # problems kept of a range, or of an index file; others are counted
 _DAMAGES = 10_000  # ranges of the log kept, in all
 _OTHER_KINDS = (errno.EINVAL, errno.ELOOP, errno.ENOENT, errno.ENOTDIR)
@@ -95,14 +96,15 @@ def full_check(
     whole = FullCheck()
     pool = ThreadPoolExecutor(jobs)  # nearly all of the time is spent in the core, without the GIL
     try:
-        chains = pool.map(check.index_file, index)  # first: a file is one task, and a long one
+        chains = pool.map(check.index_files, range(_INDEX_TASKS))  # first: long tasks
         for found in pool.map(check.range, range(plan.count)):
             ranges.append(found)
             _join(whole, found)
             if done is not None:
                 done(plan.bounds(len(ranges) - 1)[1] - plan.first)
-        for one in chains:
-            _join(whole, one)
+        checked = list(chains)
+        for number in range(len(index)):
+            _join(whole, checked[number % _INDEX_TASKS][number // _INDEX_TASKS])
     finally:
         pool.shutdown(cancel_futures=True)
     damage = list(_damage(plan, ranges))
@@ -140,14 +142,14 @@ class _WholeCheck:
     """Tasks of a check."""
 
     plan: LogPlan
-    index_files: tuple[str, ...]
+    index: tuple[str, ...]  # paths
 
     @property
     def index_end(self) -> int:
         """Physical offset of the last record whose keys have to be in the index."""
         if not self.plan.unclean:
             return INT64_MAX
-        return max((numbers_of(one, INDEX_RANGE)[3] for one in self.index_files), default=-1)
+        return max((numbers_of(one, INDEX_RANGE)[3] for one in self.index), default=-1)
 
     def _file(self, path: str | Path) -> str:
         return relative(Path(self.plan.path), path)
@@ -159,7 +161,7 @@ class _WholeCheck:
         start, stop = self.plan.bounds(number)
         behind = stop if number + 1 < self.plan.count else INT64_MAX  # also later records
         units = _UnitsOfRange(self.plan, walk, result)
-        config, files = self.plan.config, self.index_files
+        config, files = self.plan.config, self.index
         with closing(EntryCheck(config, files, start, behind, self.index_end)) as entries:
             for found in walk.slices():
                 for run in found.runs:
@@ -184,8 +186,11 @@ class _WholeCheck:
         found = [(bad, resumed if resumed >= 0 else INT64_MAX) for bad, _, resumed in walk.damages]
         return sorted([*found, (self.plan.end, INT64_MAX)] if self.plan.unclean else found)
 
-    def index_file(self, path: str) -> FullCheck:
-        """Check an index file by itself."""
+    def index_files(self, task: int) -> list[FullCheck]:
+        """Check some index files, each by itself."""
+        return [self._index_file(path) for path in self.index[task::_INDEX_TASKS]]
+
+    def _index_file(self, path: str) -> FullCheck:
         result = FullCheck()
         try:
             found = file_faults(path, self.plan.config, counted=not self.plan.unclean)
