@@ -60,8 +60,7 @@ cdef struct FileSet:
     FileSlot *slots
     int64_t count
     int64_t capacity
-    atomic_i64 listed_at     # monotonic ns of the last listing, or of a check that replaced it
-    atomic_i64 entries_at    # of the last listing itself; 0: it failed
+    atomic_i64 listed_at     # monotonic ns of the last listing
     atomic_i64 wrote         # end of written bytes; stored only after the bytes before it
     atomic_i64 flushed       # end of durable bytes
     OpenFiles *open_files    # NULL: no limit

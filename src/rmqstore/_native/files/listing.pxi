@@ -5,8 +5,6 @@
 cdef enum:
     START_MARGIN = 0x7FFFFFFF    # no file is larger
     LIST_AGAIN_MAX = 3           # re-reads of a directory with a gap
-    CHECKED_MAX = 4              # files: each by its path, which costs more than in a listing
-    CHECKED_NS = 2000000000      # how long checks replace listings
 
 
 cdef int64_t offset_name(const char *name) noexcept nogil:
@@ -63,46 +61,9 @@ cdef int64_t file_set_list(FileSet *files, Failure *failure) noexcept nogil:
                 break
         atomic_set(&files.listed_at, monotonic_ns())
         lock_give(&files.lock)
-    atomic_set(&files.entries_at, monotonic_ns() if rc >= 0 else 0)
     for index in range(place):
         closedir(directories[index])
     return rc
-
-
-cdef bint file_set_is_as_listed(FileSet *files) noexcept nogil:
-    """"r": whether each known file is as listed, and neither neighbour exists: no need to list.
-
-    Owners create the file after the last, and remove from either end, or all: files without a gap
-    change at these names only.  Whatever else is found there, each error too, is left to a listing,
-    and a file that comes behind a gap to the next listing in time.  Of a file that is not open,
-    only the length is remembered.
-    """
-    cdef char path[FAILURE_PATH_BYTES]
-    cdef stat_t status
-    cdef int64_t i = -1
-    cdef int64_t start, rc
-    cdef bint known, same
-    lock_take(&files.lock)
-    same = files.aligned and not files.broken and files.places == NULL \
-        and 0 < files.count <= CHECKED_MAX and not file_set_has_gap(files) \
-        and monotonic_ns() - atomic_get(&files.entries_at) < CHECKED_NS
-    while same and i <= files.count:
-        known = 0 <= i < files.count
-        start = files.slots[0].start + i * files.file_size
-        if start >= 0:
-            set_file_name(path, files, 0, start)
-            rc = fstatat(files.root, path, &status, 0 if known else AT_SYMLINK_NOFOLLOW)
-            if known:
-                same = rc == 0 and S_ISREG(status.st_mode) \
-                    and status.st_size == files.slots[i].length \
-                    and not file_slot_is_changed(files, i, &status)
-            else:
-                same = rc != 0 and errno == ENOENT
-        i += 1
-    if same:
-        atomic_set(&files.listed_at, monotonic_ns())
-    lock_give(&files.lock)
-    return same
 
 
 cdef bint file_set_has_gap(const FileSet *files) noexcept nogil:
@@ -244,24 +205,18 @@ cdef int64_t fail_twice(
     return fail(failure, E_INCOMPATIBLE, path, what, -1, 0, 0)
 
 
-cdef bint file_slot_is_changed(
-    const FileSet *files, int64_t index, const stat_t *status,
-) noexcept nogil:
-    """Whether an open file was replaced or changed its length.  Under the lock.
+cdef void file_slot_check(FileSet *files, int64_t index, const stat_t *status) noexcept nogil:
+    """"r": release an open file that was replaced or changed its length.  Under the lock.
 
     Its inode number is not reused while it is open.
     """
-    cdef const MappedFile *file = files.slots[index].file
-    return file != NULL and not (
-        file.device == status.st_dev and file.inode == status.st_ino
-        and file.view.length == min(status.st_size, file.size))
-
-
-cdef void file_slot_check(FileSet *files, int64_t index, const stat_t *status) noexcept nogil:
-    """"r": release an open file that is changed.  Under the lock."""
-    if not files.writable and file_slot_is_changed(files, index, status):
-        mapped_file_release(files.slots[index].file)
-        files.slots[index].file = NULL
+    cdef MappedFile *file = files.slots[index].file
+    if file == NULL or files.writable or (
+            file.device == status.st_dev and file.inode == status.st_ino
+            and file.view.length == min(status.st_size, file.size)):
+        return
+    mapped_file_release(file)
+    files.slots[index].file = NULL
 
 
 cdef int64_t file_set_index_of(FileSet *files, int64_t start) noexcept nogil:

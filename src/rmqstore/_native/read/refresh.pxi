@@ -140,15 +140,14 @@ cdef enum:
 
 
 cdef int64_t queue_refresh_files(Store *store, Queue *queue, int listed) noexcept nogil:
-    """List log and queue again, unless just listed or as listed before: 0 or a status."""
-    cdef int64_t listed_at = atomic_get(&queue.files.listed_at)
+    """List log and queue again unless just listed: 0 or a status."""
+    cdef int64_t now = monotonic_ns()
     # Units may name new files of the log, and the log's beginning determines the minimum.
     cdef int64_t rc = log_list_if_old(store) if listed == LIST_IF_OLD else 0
     if rc < 0:
         return rc
     if queue.files.count == 0 or (
-            listed == LIST_IF_OLD and monotonic_ns() - listed_at > REFRESH_AFTER_NS
-            and (listed_at == 0 or not file_set_is_as_listed(&queue.files))):
+            listed == LIST_IF_OLD and now - atomic_get(&queue.files.listed_at) > REFRESH_AFTER_NS):
         rc = queue_list(store, queue)
     if queue.deleted:                        # until there are files made since
         queue.deleted = queue.files.count == 0 or queue_is_of_deleted(queue)
