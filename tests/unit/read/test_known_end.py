@@ -78,6 +78,21 @@ def test_the_end_moves(tmp_path: Path, change: Callable[[Path], None], end: int)
         assert len(reader.get("orders", 0, end - 1).messages) == 1
 
 
+@pytest.mark.parametrize("made_before", [False, True])
+@pytest.mark.parametrize("count", [1, 7, 10, 11])
+def test_the_end_moves_into_the_next_file(tmp_path: Path, count: int, made_before: bool) -> None:
+    """From the very end of a file, where the next one is new or has been there, of zeros."""
+    root = tmp_path / "store"
+    append(root, 30)
+    if made_before:
+        file_of(root, 3).write_bytes(bytes(200))
+    with rmqstore.open(root) as reader:
+        assert reader.queue_bounds("orders", 0) == (0, 30)
+        append(root, count)
+        time.sleep(LISTED)
+        assert reader.queue_bounds("orders", 0) == (0, 30 + count)
+
+
 @pytest.mark.parametrize("count", [1, 10, 11])
 def test_the_end_of_a_queue_that_was_empty(tmp_path: Path, count: int) -> None:
     """The first unit is like the last one that is known."""
