@@ -121,7 +121,7 @@ def grep(
     """
     search = Search(pattern, fixed, ignore_case, properties, topic, since, until, "raise")
     try:
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # "[[a]" is fine
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # as for "[[a]"
             search.matcher()
     except ValueError as error:
         raise CliError(str(error), USAGE) from None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rmqstore.base.times import TimeLike
     from rmqstore.columns.dataset import StoreDataset
 
-__all__ = ["COLUMNS", "Scan", "ScanExtent", "log_end", "scan"]
+__all__ = ["COLUMNS", "Scan", "ScanExtent", "log_end", "messages_with", "scan"]
 
 COLUMNS: tuple[str, ...] = tuple(name for name in _core.COLUMN_NAMES if name != "raw_body")
 
@@ -356,34 +356,21 @@ class Scan:
 
     def __iter__(self) -> Iterator[_core.Message]:
         """Iterate over the messages, whatever the columns; errors as `to_batches`."""
-        return self._messages()
-
-    def _messages(
-        self, text: bytes = b"", ignore_case: bool = False, properties: bool = False
-    ) -> Iterator[_core.Message]:
-        running = self._pass((), batch_rows=_MESSAGES, batch_bytes=_MESSAGES_BYTES, messages=True)
-        running.seek(text, ignore_case, properties)
-        while (found := running.next_messages()) is not None:
-            yield from found
+        return messages_with(self, b"")
 
 
 def messages_with(
-    scan: Scan, text: bytes, *, ignore_case: bool, properties: bool
+    scan: Scan, text: bytes, *, ignore_case: bool = False, properties: bool = False
 ) -> Iterator[_core.Message]:
-    """Iterate over a scan's messages but many without a text.
+    """Iterate over a scan's messages, without most of those that lack a text.
 
-    Parameters
-    ----------
-    scan : Scan
-    text : bytes
-        In the body, or with ``properties`` in these, as stored. Messages with a compressed body
-        are all returned.
-    ignore_case : bool
-        Letters of ASCII are the same in both cases.
-    properties : bool
-        Return messages with the text in their properties as well.
+    The text is searched for in bodies as stored, and with ``properties`` in these as well; messages
+    with a compressed body are all returned. ``ignore_case`` is of ASCII letters alone.
     """
-    return scan._messages(text, ignore_case, properties)
+    running = scan._pass((), batch_rows=_MESSAGES, batch_bytes=_MESSAGES_BYTES, messages=True)
+    running.seek(text, ignore_case, properties)
+    while (found := running.next_messages()) is not None:
+        yield from found
 
 
 def log_end(core: _core.Core) -> int:

@@ -34,7 +34,6 @@ _PIECE_BYTES = 64 << 20  # of the log, for a process at a time
 _JOBS_MOST = 256
 _MATCH_SECONDS = 10.0  # for one message, in a process of its own
 _FOLDED_ELSEWHERE = "iksIKS"  # the other case of U+0130, U+0131, U+017F and U+212A as well
-_parsed: Any = re._parser.parse  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +79,14 @@ class Search:
         return messages_with(scan, text, ignore_case=folded, properties=self.properties)
 
     def _needed(self) -> tuple[bytes, bool]:
-        """Return bytes that are in each body or property that matches, and if in either case.
+        """Return bytes required by every match, as stored, and whether in either case.
 
-        The longest run of the pattern's own characters, without those that are other bytes where
-        text is not UTF-8, have other bytes in the other case, or part a property as it is shown.
+        The longest literal run at the pattern's top level. Excluded: characters with other bytes
+        in text that is not UTF-8 or in the other case, and delimiters of displayed properties.
         """
         pattern, flags = self._expression
-        parsed = _parsed(pattern, flags)
+        # re's own parser is not public; no other tells literals from syntax as re.compile does.
+        parsed = re._parser.parse(pattern, flags)  # type: ignore[attr-defined]
         folded = bool(parsed.state.flags & re.IGNORECASE)
         runs = [""]
         for kind, value in parsed:
@@ -335,7 +335,7 @@ def _begin_worker(path: str, config: StoreConfig) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, _watch.alarm)
     signal.setitimer(signal.ITIMER_REAL, _MATCH_SECONDS, _MATCH_SECONDS)
-    warnings.simplefilter("ignore", FutureWarning)  # of a pattern: the caller has had it
+    warnings.simplefilter("ignore", FutureWarning)  # compiling the pattern warned in the parent
     log_nothing()
     _opened_here.append(opening.open(path, config=config))
 

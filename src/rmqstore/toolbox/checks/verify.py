@@ -180,7 +180,7 @@ def report_on(
     try:
         with opening.open(root, config=config) as opened:
             if not full and opened.recovery.log_end - opened.recovery.log_start <= _SMALL:
-                full = True  # no slower
+                full = True  # as fast
             return _verified(opened, config, full=full, jobs=jobs or _job_count(None), done=done)
     except StoreNotFoundError:
         start = broker_start(root, config=config)
