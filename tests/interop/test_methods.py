@@ -94,9 +94,13 @@ def test_bounds_of_the_log(
     assert real.answers("getEarliestMessageTime", [[]]) == [-1]
     assert stats["earliestMessageTimeStamp"] == store.at(0).store_timestamp
     assert real.answers("dispatchBehindBytes", [[]]) == [stats["dispatch_behind_bytes"]]
-    there = runtime_info(real)
-    for name in ("commitLogMinOffset", "commitLogDiskRatio", "consumeQueueDiskRatio"):
-        assert float(there[name]) == stats[name]
+    runtime_info(real)  # which may wait for a second
+    before, there, after = store.stats(), runtime_info(real), store.stats()
+    assert int(there["commitLogMinOffset"]) == stats["commitLogMinOffset"]
+    # Others fill and empty this disk meanwhile; test_the_used_share_of_a_disk has the formula.
+    for name in ("commitLogDiskRatio", "consumeQueueDiskRatio"):
+        low, high = sorted((before[name], after[name]))
+        assert low - 0.011 < float(there[name]) < high + 0.011
     left = {
         name for name in there if not name.startswith(("scheduleMessage", "commitLogDiskRatio_"))
     }

@@ -105,6 +105,26 @@ def test_a_reader_has_positions_and_no_puts(store: rmqstore.MessageStore) -> Non
         assert found["flush_behind_bytes"] == found["dispatch_behind_ms"] == 0
 
 
+@pytest.mark.parametrize(
+    ("blocks", "free", "available", "share"),
+    [
+        (100, 100, 100, 0.0),
+        (100, 99, 99, 0.01),
+        (100_000, 99_999, 99_999, 0.01),  # rounded up
+        (100, 50, 50, 0.5),
+        (1000, 250, 200, 0.79),  # 750 of the 950 that are not reserved for root
+        (100, 5, 0, 1.0),
+        (0, 0, 0, -1.0),
+    ],
+)
+def test_the_used_share_of_a_disk(
+    blocks: int, free: int, available: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = os.statvfs_result((4096, 4096, blocks, free, available, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: status)
+    assert disk_used_ratio("anywhere") == share
+
+
 def test_disk_use_is_what_the_system_says(tmp_path: Path, store: rmqstore.MessageStore) -> None:
     status = os.statvfs(tmp_path)
     assert 0 <= disk_used_ratio(tmp_path) <= 1
