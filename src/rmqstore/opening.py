@@ -10,10 +10,17 @@ from pathlib import Path
 from types import NoneType
 from typing import Literal
 
+from rmqstore import _core
 from rmqstore.base.arguments import one_of, wrong_type, wrong_value
 from rmqstore.base.syncing import make_directories
 from rmqstore.base.warn import log_warning
-from rmqstore.config.file_sizes import java_keys
+from rmqstore.config.file_sizes import (
+    SIZE_FIELDS,
+    inferred_bits,
+    java_keys,
+    sizes_left_open,
+    with_found_sizes,
+)
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.directory.layout import (
     LogPathsError,
@@ -30,7 +37,7 @@ from rmqstore.files import paths
 from rmqstore.files.links import broken_link
 from rmqstore.store import MessageStore, Mode
 
-__all__ = ["open", "open_store"]
+__all__ = ["config_in_force", "open", "open_store"]
 
 
 def open(
@@ -144,11 +151,7 @@ def open_store(
     fields hold; sizes without configuration, or missing from a broker.conf, are always inferred.
     ``from_file``: errors name the keys of a ``broker.conf``.
     """
-    configured = elsewhere(root, config)
-    if configured is not None:
-        log_warning("%s is opened, not %s, which store_path_root_dir names", root, configured)
-    if (link := broken_link(root)) is not None:
-        raise StoreNotFoundError(f"{link}: is its disk mounted?")
+    _check_root(root, config)
     try:
         if mode != "r":
             refuse_shared_log(root, config)
@@ -174,6 +177,40 @@ def open_store(
         if not from_file:
             raise
         raise type(error)(java_keys(str(error))) from None
+
+
+def config_in_force(root: str, config: StoreConfig | None) -> StoreConfig:
+    """Return ``config`` of a store opened with ``"r"``, without a look into its log.
+
+    ``root`` is absolute. Raises what opening does where there is no store.
+    """
+    _check_root(root, config)
+    find_log(root, config)
+    chosen = config if config is not None else StoreConfig()
+    left_open = SIZE_FIELDS if config is None else sizes_left_open(chosen)
+    core = _core.Core()
+    core.open(
+        root,
+        "r",
+        chosen,
+        0.0,
+        lambda: ({}, None),
+        infer_sizes=inferred_bits(left_open),
+        places=log_paths(root, config),
+    )
+    try:
+        return with_found_sizes(chosen, core.sizes())
+    finally:
+        core.close()
+
+
+def _check_root(root: str, config: StoreConfig | None) -> None:
+    """Refuse a broken link, and log if the configuration names another store."""
+    configured = elsewhere(root, config)
+    if configured is not None:
+        log_warning("%s is opened, not %s, which store_path_root_dir names", root, configured)
+    if (link := broken_link(root)) is not None:
+        raise StoreNotFoundError(f"{link}: is its disk mounted?")
 
 
 def _with_owner(message: str, root: str) -> str:

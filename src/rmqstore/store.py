@@ -19,7 +19,13 @@ from rmqstore.aio.put import aput
 from rmqstore.base.attached import method_of
 from rmqstore.base.tables import TableMapping, html_text
 from rmqstore.columns.scan import log_end, scan
-from rmqstore.config.file_sizes import size_notes, sizes_left_open
+from rmqstore.config.file_sizes import (
+    SIZE_FIELDS,
+    inferred_bits,
+    size_notes,
+    sizes_left_open,
+    with_found_sizes,
+)
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.consume.consuming import Consumers
 from rmqstore.consume.groups import Group, GroupRegistry, Groups
@@ -50,14 +56,6 @@ from rmqstore.types import Recovery
 __all__ = ["MessageStore", "Mode"]
 
 Mode = Literal["r", "r+", "a"]
-
-# A size field of each kind of file, and the core's bit for inferring it.
-_SIZES = {
-    "mapped_file_size_commit_log": 1,
-    "mapped_file_size_consume_queue": 2,
-    "max_hash_slot_num": 4,
-    "mapped_file_size_consume_queue_ext": 64,
-}
 
 
 class MessageStore(_core.Engine):
@@ -113,7 +111,7 @@ class MessageStore(_core.Engine):
         chosen = config if config is not None else StoreConfig()
         self._configured = not infer_sizes
         self._serviced = services
-        left_open = _SIZES.keys() if infer_sizes else sizes_left_open(chosen)
+        left_open = SIZE_FIELDS if infer_sizes else sizes_left_open(chosen)
         try:
             self.core.open(
                 path,
@@ -121,7 +119,7 @@ class MessageStore(_core.Engine):
                 chosen,
                 timeout,
                 self._read_files,
-                infer_sizes=sum(bit for name, bit in _SIZES.items() if name in left_open),
+                infer_sizes=inferred_bits(left_open),
                 fill=on_corruption == "fill",
                 full=verify == "full",
                 places=places,
@@ -212,17 +210,12 @@ class MessageStore(_core.Engine):
         if core.mode != "r":
             self.registry.settle(core.recovery()["log_end"], core.gone_topics())
         self.catalog.enter()
-        log_size, queue_size, slots, entries, ext_size = core.sizes()
-        core.config = chosen.replace(
-            mapped_file_size_commit_log=log_size,
-            mapped_file_size_consume_queue=queue_size,
-            mapped_file_size_consume_queue_ext=ext_size,
-            max_hash_slot_num=slots or chosen.max_hash_slot_num,
-            max_index_num=entries or chosen.max_index_num,
-        )
+        core.config = with_found_sizes(chosen, core.sizes())
         found = core.recovery()
         places = log_directories(core.path, chosen) if core.mode == "r" else []  # else refused
-        damaged = damaged_log_files(places, log_size, found["log_end"])
+        damaged = damaged_log_files(
+            places, core.config.mapped_file_size_commit_log, found["log_end"]
+        )
         self.recovery = describe_recovery(
             core.path,
             core.mode,

@@ -12,7 +12,15 @@ from typing import Any
 from rmqstore.config.fields import DefaultSize, specs_of
 from rmqstore.config.store_config import StoreConfig
 
-__all__ = ["java_keys", "size_notes", "sizes_left_open", "with_sizes_of"]
+__all__ = [
+    "SIZE_FIELDS",
+    "inferred_bits",
+    "java_keys",
+    "size_notes",
+    "sizes_left_open",
+    "with_found_sizes",
+    "with_sizes_of",
+]
 
 _INDEX = ("max_hash_slot_num", "max_index_num")
 _KEYS = {
@@ -21,6 +29,16 @@ _KEYS = {
     if isinstance(getattr(StoreConfig, name), DefaultSize)
 }
 _PATHS = ("store_path_root_dir", "store_path_commit_log", "read_only_commit_log_store_paths")
+# A size field of each kind of file, and the core's bit for inferring it.
+_BITS = {
+    "mapped_file_size_commit_log": 1,
+    "mapped_file_size_consume_queue": 2,
+    "max_hash_slot_num": 4,
+    "mapped_file_size_consume_queue_ext": 64,
+}
+SIZE_FIELDS = frozenset(_BITS)
+"""A size field of each kind of file."""
+
 _JAVA = _KEYS | {name: specs_of(StoreConfig)[name].java for name in _PATHS}
 
 
@@ -28,6 +46,23 @@ def sizes_left_open(config: StoreConfig) -> frozenset[str]:
     """Return the size fields that a configuration leaves to the files of a store."""
     unset = {name for name in _KEYS if isinstance(getattr(config, name), DefaultSize)}
     return frozenset(unset if unset.issuperset(_INDEX) else unset.difference(_INDEX))
+
+
+def inferred_bits(left_open: Collection[str]) -> int:
+    """Return ``infer_sizes`` of ``Core.open`` for size fields left to the files."""
+    return sum(bit for name, bit in _BITS.items() if name in left_open)
+
+
+def with_found_sizes(config: StoreConfig, found: tuple[int, int, int, int, int]) -> StoreConfig:
+    """Return a configuration with the sizes of an open store, as ``Core.sizes`` returns them."""
+    log_size, queue_size, slots, entries, ext_size = found
+    return config.replace(
+        mapped_file_size_commit_log=log_size,
+        mapped_file_size_consume_queue=queue_size,
+        mapped_file_size_consume_queue_ext=ext_size,
+        max_hash_slot_num=slots or config.max_hash_slot_num,
+        max_index_num=entries or config.max_index_num,
+    )
 
 
 def with_sizes_of(config: StoreConfig, in_force: StoreConfig) -> StoreConfig:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
-from warnings import catch_warnings, simplefilter
 
 from rmqstore import opening
 from rmqstore.base.arguments import one_of
@@ -353,14 +352,12 @@ def _sizes_of(
         fields = {_SPECS[key][0]: last[key] for key in _PATHS if last.get(key)}
         present = all(Path(one).is_dir() for value in fields.values() for one in value.split(","))
         config = StoreConfig(**fields) if present else config  # type: ignore[arg-type]
-    with catch_warnings():
-        simplefilter("ignore")
-        try:
-            opened = opening.open(path, config=config)
-        except LogPathsError:  # of another store, which is a problem of its own
-            opened = opening.open(path)
-        with opened as store:
-            return [(key, int(getattr(store.config, _SPECS[key][0]))) for key in _SIZES]
+    root = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - resolve() follows links
+    try:
+        found = opening.config_in_force(root, config)
+    except LogPathsError:  # of another store, which is a problem of its own
+        found = opening.config_in_force(root, None)
+    return [(key, int(getattr(found, _SPECS[key][0]))) for key in _SIZES]
 
 
 def _against_store(

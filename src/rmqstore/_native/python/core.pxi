@@ -61,7 +61,7 @@ cdef class Core(OpenStore):
         return verify_all(self)
 
     def sizes(self):
-        """File sizes: log, queue, slots, entries."""
+        """File sizes: log, queue, slots, entries, ext."""
         return sizes_of(self)
 
     def check_open(self):

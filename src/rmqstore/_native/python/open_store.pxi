@@ -32,8 +32,8 @@ cdef class OpenStore:
         else:
             store_abandon(store)
 
-    cdef Store *entered(self) except NULL:
-        """The store, entered for a read; balanced by store_leave."""
+    cdef Store *entered_as_listed(self) except NULL:
+        """The store, entered without a look into its log; balanced by store_leave."""
         cdef Store *store = self.store
         cdef int64_t rc
         if store == NULL:
@@ -41,6 +41,12 @@ cdef class OpenStore:
         rc = store_enter(store)
         if rc < 0:
             raise status_error(rc, NULL, self._path)
+        return store
+
+    cdef Store *entered(self) except NULL:
+        """The store, entered for a read; balanced by store_leave."""
+        cdef Store *store = self.entered_as_listed()
+        cdef int64_t rc
         if not store.writable and not store.view.owned_elsewhere \
                 and not atomic_get(&store.view.derived):
             with nogil:

@@ -3,7 +3,7 @@
 # Source: store/StoreStatsService.java
 
 cdef tuple sizes_of(OpenStore engine):
-    cdef Store *store = engine.entered()
+    cdef Store *store = engine.entered_as_listed()
     sizes = (store.log.file_size, store.table.file_size, store.indexes.slot_num,
              store.indexes.entry_num, store.table.ext.file_size)
     store_leave(store)

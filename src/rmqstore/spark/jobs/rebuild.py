@@ -195,8 +195,7 @@ def settings_of(config: StoreConfig | str | os.PathLike[str] | None, source: str
     derived = (paths.CONSUME_QUEUE, paths.INDEX)
     if not sizes_left_open(chosen) or not any(Path(source, name).is_dir() for name in derived):
         return chosen
-    with opening.open(source) as store:
-        return with_sizes_of(chosen, store.config)
+    return with_sizes_of(chosen, opening.config_in_force(source, None))
 
 
 # ---- the driver

@@ -175,9 +175,7 @@ def whole_plan(root: Path, config: Config) -> LogPlan:
             f"{root}: the log lies in {', '.join(names)}, and only one in {own} is mended: {way}, "
             "then give a configuration without storePathCommitLog and readOnlyCommitLogStorePaths"
         )
-    with opening.open(root, config=chosen) as opened:
-        in_force = opened.config
-    plan = without_unclean(plan_log(root, in_force))
+    plan = without_unclean(plan_log(root, opening.config_in_force(str(root), chosen)))
     return plan.by_files()
 
 
