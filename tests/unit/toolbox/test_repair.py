@@ -8,7 +8,7 @@ import pytest
 
 import rmqstore
 from rmqstore import offline
-from rmqstore.toolbox import repair, undo
+from rmqstore.toolbox import rebuild, repair, undo
 from rmqstore.toolbox.repairs import journal
 from support import repairs
 
@@ -399,6 +399,31 @@ def test_a_repair_killed_at_any_point_is_finished_by_the_next(whole, tmp_path, m
         assert len(done.undone) == 1
         assert without_times(root) == wanted, found[number]
         assert len(journal.journals(root)) == 1
+
+
+def test_a_rebuild_of_all_killed_at_any_point_is_finished_by_the_next(whole, tmp_path, monkeypatch):
+    damaged = copied(whole, tmp_path / "damaged")
+    repairs.DAMAGE["queues-and-index-gone"](damaged)
+    wanted = tmp_path / "wanted"
+    shutil.copytree(damaged, wanted)
+    found = points(lambda: rebuild(wanted, apply=True), monkeypatch)
+    for number in chosen(found)[::3]:
+        root = tmp_path / f"killed-{number}"
+        shutil.copytree(damaged, root)
+        assert killed_at(number, lambda root=root: rebuild(root, apply=True))
+        rebuild(root, apply=True)
+        assert without_times(root) == without_times(wanted), found[number]
+        assert len(journal.journals(root)) == 1
+
+
+def test_a_queue_written_since_its_topic_was_rebuilt_is_not_undone(whole, tmp_path):
+    root = copied(whole, tmp_path)
+    repairs.DAMAGE["queues-and-index-gone"](root)
+    rebuild(root, apply=True)
+    [made] = journal.journals(root)
+    repairs.patch(repairs.queue_file(0), 0, b"a")(root)
+    with pytest.raises(ValueError, match=f"{repairs.queue_file(0)} did"):
+        undo(root, made.name)
 
 
 def test_an_undo_killed_at_any_point_is_finished_by_the_next(whole, tmp_path, monkeypatch):

@@ -254,8 +254,9 @@ class Journal:
             raise FileExistsError(errno.EEXIST, "it is there already", name)
         self._note({"op": "place", "file": name, "new": new})
         reached("place-noted")
-        _rename(self.root / new, self.root / name)
-        self._touched.add(name)
+        placed = self.root / name
+        _rename(self.root / new, placed)
+        self._touched |= {name, *(str(one.relative_to(self.root)) for one in placed.rglob("*"))}
         reached("place-done")
 
     def make_directory(self, name: str) -> None:

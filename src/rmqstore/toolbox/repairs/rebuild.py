@@ -22,6 +22,7 @@ from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.locking import locked
 from rmqstore.offline.log_writer import seal_store
+from rmqstore.offline.queues import sync_queues
 from rmqstore.offline.ranges import LogPlan, plan_log
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.store import MessageStore
@@ -238,7 +239,11 @@ def _make_missing(journal: Journal, plan: LogPlan, jobs: int) -> Derived:
     made.mkdir()
     build = without_unclean(plan_log(plan.path, plan.config))
     found = missing_derived(plan, build_into(build, made, jobs))
-    _replace_queues(journal, plan, found, made)
+    sync_queues(made / paths.CONSUME_QUEUE, found.queues)
+    for topic in sorted({topic for topic, _ in found.queues}):  # a file each takes a sync each
+        name = f"{paths.CONSUME_QUEUE}/{topic}"
+        journal.make_directory(paths.CONSUME_QUEUE)
+        journal.place(name, relative(journal.root, made / name))
     if not found.index_same:
         _replace_index(journal, made)
     return found
@@ -301,12 +306,12 @@ def seal(journal: Journal, root: Path, config: Config) -> str | None:
 def _last_record(opened: MessageStore) -> tuple[int, int]:
     """Return the offset of the log's last record, -1 without one, and the last store time."""
     newest = time = -1
-    for topic in opened.topics.values():
-        for queue in topic.values():
-            if queue.max_offset > queue.min_offset:
-                unit = queue.units(queue.max_offset - 1)[0]
-                if unit["size"] != layout.UNIT_BLANK_SIZE:
-                    newest = max(newest, int(unit["physical_offset"]))
+    for topic, queue_ids in opened.queue_ids().items():
+        for queue_id in queue_ids:
+            start, stop = opened.core.bounds(topic, queue_id) or (0, 0)
+            if stop > start:
+                last_unit = opened.core.units(topic, queue_id, stop - 1, stop)
+                newest = max([newest, *(one[0] for _, one in _core.used_units(last_unit))])
     if newest < 0:
         return -1, 0
     time = opened.at(newest).store_timestamp
