@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import threading
 import time
@@ -156,7 +157,7 @@ def test_a_file_made_again_while_a_unit_is_waited_for(owner, read):
 
 @pytest.mark.parametrize("ending", ["owned", "closed"])
 def test_many_bad_units_are_not_waited_for_one_by_one(owner, ending):
-    """Each of 10 would take 50 ms."""
+    """Each of 10 would sleep 50 times; sleeps are counted, as a busy machine has its own pace."""
     with rmqstore.open(owner.path) as reader:
         assert len(reader.get("orders", 0, 0, 45).messages) == 45
         if ending == "closed":
@@ -164,9 +165,9 @@ def test_many_bad_units_are_not_waited_for_one_by_one(owner, ending):
         for number in range(3):
             with queue_file(owner.path, number).open("r+b") as file:
                 file.write(bytes(200))
-        began = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
         assert reader.scan("orders", 0, on_corruption="skip").count() == 15
-        assert time.monotonic() - began < 10 * 0.05
+        assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < 10 * 50
 
 
 @pytest.mark.parametrize("read", ["units", "ext_units"])
