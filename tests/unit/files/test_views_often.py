@@ -28,11 +28,11 @@ QUEUES = SparseStore(
 
 
 def reads() -> int:
-    """Return how often this process has called read or pread."""
-    for line in Path("/proc/self/io").read_text().splitlines():
+    """Return how often this thread has called read or pread."""
+    for line in Path("/proc/thread-self/io").read_text().splitlines():
         if line.startswith("syscr:"):
             return int(line.split()[1])
-    raise AssertionError("/proc/self/io has no syscr")
+    raise AssertionError("/proc/thread-self/io has no syscr")
 
 
 def write_log(path: Path, count: int) -> None:
