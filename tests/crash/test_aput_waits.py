@@ -62,14 +62,14 @@ def test_pending_ones_take_no_thread_and_block_no_loop(held):
     async def main():
         before, descriptors = threads(), eventfds()
         tasks = await held.pending(1000)
-        assert threads() == before
+        assert threads() <= before
         assert eventfds() == descriptors + 1
         assert held.store.stats()["flushed_position"] == 0
         for _ in range(100):  # the loop goes round
             await asyncio.sleep(0.001)
         held.let_go()
         results = await asyncio.gather(*tasks)
-        assert threads() == before
+        assert threads() <= before
         assert [done.queue_offset for done in results] == list(range(1000))
         assert held.store.stats()["commit_log_syncs"] <= 2
 

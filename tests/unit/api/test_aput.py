@@ -31,6 +31,7 @@ def store(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left():
+    gc.collect()  # what other tests left
     before = eventfds()
     yield
     gc.collect()
@@ -132,9 +133,9 @@ def test_a_thousand_at_once(store):
         ]
         await asyncio.sleep(0)  # each has had its first step, and the loop has not polled since
         assert sum(not task.done() for task in tasks) > 500
-        assert threads() == before
+        assert threads() <= before
         results = await asyncio.gather(*tasks)
-        assert threads() == before
+        assert threads() <= before
         assert all(is_flushed(store, done) for done in results)
         assert [done.queue_offset for done in results] == list(range(1000))
         assert store.stats()["commit_log_syncs"] - syncs < len(tasks)
@@ -149,7 +150,7 @@ def test_a_thousand_to_a_topic_that_is_not_there(tmp_path, flush):
         before = threads()
         puts = [store.aput("New", b"%d" % n, queue_id=0) for n in range(1000)]
         results = await asyncio.gather(*puts)
-        assert threads() <= before + 1  # one of the executor's made it
+        assert len(threads() - before) <= 1  # one of the executor's made it
         assert [done.queue_offset for done in results] == list(range(1000))
 
     with rmqstore.open(tmp_path / "store", "a", config=config(flush)) as store:
