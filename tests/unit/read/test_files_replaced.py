@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import resource
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import rmqstore
+from support.restoring import read_while_restored
 
 CONFIG = rmqstore.StoreConfig(
     mapped_file_size_commit_log=4096,
@@ -143,16 +145,19 @@ def test_units_lost_of_a_closed_store_are_reported(owner, read, mode):
 def test_a_file_made_again_while_a_unit_is_waited_for(owner, read):
     path = queue_file(owner.path, 0)
     whole = path.with_name("whole")
-    shutil.copyfile(path, whole)
     put = owner.get("orders", 0, 0, 45).messages
-    with rmqstore.open(owner.path) as reader:
-        assert len(reader.get("orders", 0, 0, 45).messages) == 45
-        with path.open("r+b") as file:
-            file.write(bytes(200))
-        end = threading.Timer(0.02, whole.replace, (path,))
-        end.start()
-        assert READS[read](reader, put) == list(range(45))
-        end.join()
+    with ExitStack() as opened:
+        readers = []
+
+        def tear() -> Callable[[], object]:
+            readers.append(opened.enter_context(rmqstore.open(owner.path)))
+            assert len(readers[-1].get("orders", 0, 0, 45).messages) == 45
+            shutil.copyfile(path, whole)
+            with path.open("r+b") as file:
+                file.write(bytes(200))
+            return partial(whole.replace, path)
+
+        read_while_restored(tear, lambda: READS[read](readers[-1], put), list(range(45)))
 
 
 @pytest.mark.parametrize("ending", ["owned", "closed"])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
-import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import rmqstore
+from support.restoring import read_while_restored
 
 CONFIG = rmqstore.StoreConfig.small()
 TORN = {
@@ -40,14 +43,18 @@ def poke(store, at: int, data: bytes) -> bytes:
 @pytest.mark.parametrize("torn", TORN)
 def test_its_end_is_waited_for(owner, torn, config):
     at, data = TORN[torn]
-    with rmqstore.open(owner.path, config=config) as reader:
-        assert len(reader.get("orders", 0, 0, 9).messages) == 5
-        was = poke(owner, at, data)
-        end = threading.Timer(0.02, poke, (owner, at, was))
-        end.start()
-        found = [m.body for m in reader.get("orders", 0, 1, 9).messages]
-        end.join()
-        assert found == [b"1", b"2", b"3", b"4"]
+    with ExitStack() as opened:
+        readers = []
+
+        def tear() -> Callable[[], object]:
+            readers.append(opened.enter_context(rmqstore.open(owner.path, config=config)))
+            assert len(readers[-1].get("orders", 0, 0, 9).messages) == 5
+            return partial(poke, owner, at, poke(owner, at, data))
+
+        def read() -> list[bytes]:
+            return [m.body for m in readers[-1].get("orders", 0, 1, 9).messages]
+
+        read_while_restored(tear, read, [b"1", b"2", b"3", b"4"])
 
 
 def test_a_damaged_unit_is_reported(owner):
