@@ -104,7 +104,7 @@ def read(case: Case, root: Path, config: Any, done: Path) -> None:
             _look(case, store, model, draw)
         model = Model(Besides(set(PREFIXES)))
         learn(model, (root.parent / "told").read_bytes())
-        deadline = time.monotonic() + 3  # new files are looked for every 100 ms
+        deadline = time.monotonic() + LIMIT / 6  # new files are looked for every 100 ms
         found = _all(store, model)
         while found and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -113,6 +113,7 @@ def read(case: Case, root: Path, config: Any, done: Path) -> None:
             case.violation(kind, f"at the end, owner gone: {text}")
         with rmqstore.open(root, "r", config=config) as anew:
             expected = _made_again(anew)
+        deadline = time.monotonic() + LIMIT / 6
         while (shown := _made_again(store)) != expected and time.monotonic() < deadline:
             time.sleep(0.1)
         if shown != expected:

@@ -67,7 +67,7 @@ def behave(case: Case, how: str) -> str:
     if how == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "hang":
-        time.sleep(60)
+        time.sleep(600)
     if how == "lose":
         case.violation("I1", "lost")
     if how == "eat":
@@ -78,7 +78,7 @@ def behave(case: Case, how: str) -> str:
 @pytest.mark.long
 def test_what_goes_wrong_in_a_child_is_counted(run):
     ways = ["fine", "raise", "die", "hang", "lose", "eat"]
-    results = run.fork(behave, ways, seconds=5, memory=2 << 30)
+    results = run.fork(behave, ways, seconds=15, memory=2 << 30)
     assert results == ["fine", None, None, None, "lose", None]
     found = {violation.case: violation.kind for violation in run.column("ours").violations}
     expected = {"raise": "error", "die": "died", "hang": "hung", "lose": "I1", "eat": "error"}
