@@ -67,7 +67,7 @@ def on_loop(server: Server, ask: Callable[[Any], Any]) -> Any:
             done.set()
 
     server.gateway.work.loop.call_soon_threadsafe(run)
-    assert done.wait(10)
+    assert done.wait(60)
     return found[0]
 
 

@@ -106,7 +106,7 @@ def test_a_table_stays_readable(tmp_path: Path, table_of: Any, entry: Any, chang
 def ends(call: Callable[[], object]) -> None:
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive(), "a lock was not released"
 
 
