@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -50,15 +51,20 @@ def evil_match(length):
     return re.compile("(a|aa)+$").match, "a" * length + "b"
 
 
+def time_of(match, text):
+    """Seconds of this thread: not the time of others on the machine."""
+    began = time.thread_time()
+    match(text)
+    return time.thread_time() - began
+
+
 @pytest.fixture(scope="module")
 def hold():
     """A function that holds the GIL for about two seconds or longer, and says how long it did."""
     length = 20
     while True:
         match, text = evil_match(length)
-        began = time.thread_time()  # not the time of others on the machine
-        match(text)
-        took = time.thread_time() - began
+        took = min(time_of(match, text) for _ in range(3))
         if took > 0.2:
             break
         length += 1
@@ -70,7 +76,7 @@ def hold():
         match, text = evil_match(length + longer)
         began = time.monotonic()
         match(text)
-        return began, time.monotonic()
+        return began, time.monotonic(), time.process_time()
 
     return hold
 
@@ -87,11 +93,13 @@ def test_the_hold_is_one(hold):
 
     thread = threading.Thread(target=tick)
     thread.start()
-    began, ended = hold()
+    began, ended, _ = hold()
     stop.set()
     thread.join()
     assert ended - began > HELD / 2
-    stopped = sum(began + 0.1 < at < ended - 0.1 for at in ticks) <= 1
+    ticks = [began, *(at for at in ticks if began < at < ended), ended]
+    longest = max(after - before for before, after in itertools.pairwise(ticks))
+    stopped = longest > (ended - began) / 2
     assert stopped == getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -103,9 +111,9 @@ def test_dispatch_and_flush_go_on(tmp_path, hold):
     keys = [f"k{i}" for i in range(ROWS)]
     for longer in LONGER:
         store.put_many("Topic1", [b"x" * 100] * ROWS, keys=keys, wait=False)
-        began, ended = hold(longer)
+        began, ended, used = hold(longer)
         stats = store.stats()  # at once: nobody had the time to catch up after the hold
-        late = time.monotonic() - ended
+        late = time.process_time() - used  # of all threads, on a processor
         assert ended - began > HELD / 2
         if stats["dispatch_behind_bytes"] == 0 and late < 0.05:
             break
@@ -133,7 +141,7 @@ def test_another_process_sees_it_meanwhile(tmp_path, hold):
             store.put_many("Topic1", [b"x" * 100] * ROWS, keys=[f"k{i}" for i in range(ROWS)])
             reader.stdin.write("go\n")
             reader.stdin.flush()
-            began, ended = hold(longer)
+            began, ended, _ = hold(longer)
             at, seen = reader.stdout.readline().split()
         if int(seen) == count and began < float(at) < ended:
             break
