@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import rmqstore
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import MessageIllegalError
 from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, SCHEDULE_TOPIC, properties_text
+from support.undelivered import undelivered
 
 LOG_SIZE = 1 << 16
 SMALL = StoreConfig.small(mapped_file_size_commit_log=LOG_SIZE)
@@ -266,7 +266,7 @@ def test_checks_that_fail_end_no_round(tmp_path: Path, caplog: pytest.LogCapture
 def test_a_checksum_that_does_not_fit_is_left_out(tmp_path: Path, wait_until: Wait) -> None:
     """Where record_checksum is set since."""
     root = tmp_path / "s"
-    with rmqstore.open(root, "a", config=SMALL) as store:
+    with undelivered(), rmqstore.open(root, "a", config=SMALL) as store:
 
         def put(size: int) -> None:
             store.put("t", b"x", delay_level=1, properties={"p": "x" * (1 + size)}, queue_id=0)
@@ -380,7 +380,7 @@ def test_what_the_settings_refuse_for_now_is_delivered_once_they_allow_it(
     root = tmp_path / "s"
     lmq = SMALL.replace(enable_multi_dispatch=True, enable_lmq=True)
     real = "\x02DELAY\x011\x02REAL_TOPIC\x01t\x02REAL_QID\x010"
-    with rmqstore.open(root, "a", config=lmq) as store:
+    with undelivered(), rmqstore.open(root, "a", config=lmq) as store:
         store.put("t", b"before", delay_level=1, queue_id=0)
         store.core.put_stored(SCHEDULE_TOPIC, 0, b"light", f"INNER_MULTI_DISPATCH\x01%LMQ%a{real}")
         for number in range(3):
@@ -449,7 +449,7 @@ def test_a_message_given_back_twice_comes_twice(
 ) -> None:
     """A consumer that was killed gives it back again: the two are equal but for their places."""
     root = tmp_path / "s"
-    slow = SMALL.replace(message_delay_level="5s")
+    slow = SMALL.replace(message_delay_level="20s")
 
     def give_back(store: rmqstore.MessageStore) -> None:
         with store.consumer("t", group="g", start="first") as consumer:
@@ -458,19 +458,18 @@ def test_a_message_given_back_twice_comes_twice(
                     consumer.retry(message, delay_level=1)
 
     with rmqstore.open(root, "a", config=slow) as store:
+        if due:  # by the time of the next opening, which itself has to find it due
+            store.clock.advance(-3600)
         store.put("t", b"x")
         give_back(store)
-        store.clock.advance(4)
+        store.clock.advance(15)
         give_back(store)
-        store.clock.advance(1.5)
+        store.clock.advance(6)
         wait_until(lambda: bodies(store, "%RETRY%g") == [b"x"])
         assert len(store.delayed()) == 1
     with rmqstore.open(root) as store:
-        store.clock.advance(5 if due else 0)
         assert len(store.delayed()) == 1
-    if due:
-        time.sleep(5)  # the opening itself has to find it due
-    with rmqstore.open(root, "r+") as store:
-        store.clock.advance(5)
+    with rmqstore.open(root, "r+", config=slow) as store:
+        store.clock.advance(20)
         wait_until(lambda: bodies(store, "%RETRY%g") == [b"x", b"x"])
         assert store.delayed() == []

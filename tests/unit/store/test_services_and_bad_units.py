@@ -17,6 +17,7 @@ import rmqstore
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreCorruptError
 from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from support.undelivered import undelivered
 
 SMALL = StoreConfig.small(mapped_file_size_commit_log=1 << 16, mapped_file_size_consume_queue=400)
 COUNT = 50  # units: two files and a half
@@ -72,7 +73,7 @@ def damage(root: Path, topic: str, numbers: list[int], how: Unit = zeroed) -> di
 
 
 def delayed_store(root: Path, level: int = 1) -> None:
-    with rmqstore.open(root, "a", config=SMALL) as store:
+    with undelivered(), rmqstore.open(root, "a", config=SMALL) as store:
         for number in range(COUNT):
             store.put("t", b"%03d" % number, delay_level=level, queue_id=0)
 

@@ -22,6 +22,7 @@ from rmqstore.services.half_queue import HalfQueue
 from rmqstore.services.schedule_search import Waiting
 from rmqstore.services.stored import OP_TOPIC
 from support.damaged_store import flip
+from support.undelivered import undelivered
 
 LOG_SIZE = 1 << 16
 SMALL = StoreConfig.small(mapped_file_size_commit_log=LOG_SIZE)
@@ -39,7 +40,7 @@ def damage(root: Path, physical_offset: int) -> None:
 
 def delayed_store(root: Path, count: int = 9) -> list[int]:
     """Delayed messages of two levels in turn; where they wait."""
-    with rmqstore.open(root, "a", config=SMALL) as store:
+    with undelivered(), rmqstore.open(root, "a", config=SMALL) as store:
         places = []
         for number in range(count):
             body = b"%03d" % number * BODY

@@ -207,16 +207,18 @@ def test_checks(tmp_path: Path, wait_until: Wait) -> None:
         assert one.producer_group == "rmqstore"
         return answers.get(one.message.body)
 
-    config = SMALL.replace(transaction_check=check, transaction_check_max=3)
+    config = SMALL.replace(
+        transaction_check=check, transaction_check_max=3, transaction_timeout=40_000
+    )
     root = tmp_path / "s"
     with rmqstore.open(root, "a", config=config) as store:
         first = store.begin("t", b"unknown", flag=5)
         store.begin("t", b"commit")
         store.begin("t", b"rollback")
-        store.clock.advance(58)
+        store.clock.advance(40)
         fresh = store.begin("t", b"fresh")
         assert asked == []
-        store.clock.advance(3)  # the fresh one is younger than 6 s
+        store.clock.advance(21)  # the fresh one is younger than 40 s
         wait_until(lambda: len(asked) == 3 and len(store.in_doubt()) == 2)
         assert asked == [(b"unknown", 1), (b"commit", 1), (b"rollback", 1)]
         assert bodies(store) == [b"commit"]
