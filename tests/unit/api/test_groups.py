@@ -11,11 +11,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
+from unittest import mock
 
 import pytest
 
 import rmqstore
 from rmqstore.brokerfiles import fastjson
+from rmqstore.consume import progress
 from rmqstore.errors import (
     GroupNotFoundError,
     ReadOnlyStoreError,
@@ -128,7 +130,8 @@ def test_unknown_fields_are_written_back(tmp_path: Path) -> None:
 # When offsets are on the disk
 
 
-def test_offsets_are_written_after_five_seconds_and_at_close(tmp_path: Path) -> None:
+@mock.patch.object(progress, "SAVE_SECONDS", 600)  # not within what the test takes
+def test_offsets_are_written_at_times_and_at_close(tmp_path: Path) -> None:
     with rmqstore.open(tmp_path, "a", config=SMALL) as store:
         for number in range(8):
             store.put("orders", b"1", queue_id=number % 4)
@@ -136,7 +139,7 @@ def test_offsets_are_written_after_five_seconds_and_at_close(tmp_path: Path) -> 
         assert written(store) is None
         store.housekeeper.run_due()
         assert written(store) is None
-        store.clock.advance(6)
+        store.clock.advance(600)
         store.housekeeper.run_due()
         assert written(store) == {"offsetTable": {"orders@billing": dict.fromkeys(range(4), 2)}}
         store.put("orders", b"1", queue_id=0)
@@ -161,7 +164,8 @@ def test_a_commit_after_the_services_ended_is_written_at_once(
     assert written(store) == {"offsetTable": {"orders@billing": {0: 1}}}
 
 
-def test_after_a_snapshot_commits_are_written_in_time_as_before(tmp_path: Path) -> None:
+@mock.patch.object(progress, "SAVE_SECONDS", 600)
+def test_after_a_snapshot_commits_are_written_as_before(tmp_path: Path) -> None:
     with rmqstore.open(tmp_path / "store", "a", config=SMALL) as store:
         store.put("orders", b"1", queue_id=0)
         assert consume(store, "billing") == 1
@@ -171,7 +175,7 @@ def test_after_a_snapshot_commits_are_written_in_time_as_before(tmp_path: Path) 
         store.put("orders", b"1", queue_id=0)
         assert consume(store, "billing") == 1
         assert written(store) == before
-        store.clock.advance(6)
+        store.clock.advance(600)
         store.housekeeper.run_due()
         assert written(store) == {"offsetTable": {"orders@billing": {0: 2}}}
 
