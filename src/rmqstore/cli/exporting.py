@@ -25,9 +25,10 @@ from rmqstore.cli.common import (
     time_of,
     zone_option,
 )
-from rmqstore.cli.failures import UNREADABLE, USAGE, CliError, say, say_data
+from rmqstore.cli.failures import NOT_FOUND, UNREADABLE, USAGE, CliError, say, say_data
 from rmqstore.cli.output import json_bytes, write_bytes
 from rmqstore.cli.progress import Progress
+from rmqstore.errors import TopicNotFoundError
 from rmqstore.filters import check_filter
 from rmqstore.toolbox.exchange.export import export_of
 from rmqstore.toolbox.exchange.formats import FORMATS, Format, format_of
@@ -77,6 +78,8 @@ def _refusals() -> Iterator[None]:
         yield
     except FileExistsError as error:
         raise CliError(f"{os.fsdecode(error.filename)}: {error.strerror}", USAGE) from None
+    except TopicNotFoundError as error:  # of the file, not of the store
+        raise CliError(str(error), NOT_FOUND) from None
     except ImportError as error:
         raise CliError(str(error), UNREADABLE) from None
     except ValueError as error:

@@ -13,7 +13,7 @@ from rmqstore.base.arguments import did_you_mean, wrong_type, wrong_value
 from rmqstore.brokerfiles.offsets import OffsetTable, check_names
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.consume.progress import offset_file_name
-from rmqstore.errors import GroupNotFoundError, MessageNotFoundError, TopicNotFoundError
+from rmqstore.errors import GroupNotFoundError, MessageNotFoundError
 from rmqstore.offline.locking import locked
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def offsets_get(
         and (queue_id is None or queue == queue_id)
     ]
     if not found:
-        raise _unknown(str(path), group, topic, offsets, queue_id)
+        raise no_offset(str(path), group, topic, offsets, queue_id)
     return found
 
 
@@ -270,12 +270,9 @@ def _chosen(
     if topic is not None:
         names = [topic]
     elif not names:
-        raise _unknown(store.path, group, None, offsets)
+        raise no_offset(store.path, group, None, offsets)
     found = []
     for name in names:
-        if name not in store:
-            hint = did_you_mean(name, store.topics)
-            raise TopicNotFoundError(f"{store.path}: no topic {name!r}{'; ' if hint else ''}{hint}")
         found += [queue for number, queue in store[name].items() if queue_id in (None, number)]
     if not found:
         raise MessageNotFoundError(f"{store.path}: no queue {queue_id} in {', '.join(names)}")
@@ -320,20 +317,22 @@ def _differing(
     return found
 
 
-def _unknown(
+def no_offset(
     path: str,
     group: str,
     topic: str | None,
     offsets: Mapping[tuple[str, str], object],
     queue_id: SupportsIndex | None = None,
 ) -> GroupNotFoundError:
-    groups = {of_group for _, of_group in offsets}
+    """Return the error for a group without such an offset; it names the nearest."""
+    topics = {of_topic for of_topic, of_group in offsets if of_group == group}
     where = hint = ""
-    if group not in groups:
-        hint = did_you_mean(group, groups)
+    if not topics:
+        hint = did_you_mean(group, {of_group for _, of_group in offsets})
     else:
         where = "" if topic is None else f" for topic {topic!r}"
         where += "" if queue_id is None else f" in queue {queue_id}"
+        hint = "" if topic is None or topic in topics else did_you_mean(topic, topics)
     return GroupNotFoundError(
         f"{path}: group {group!r} has no offset{where}{'; ' if hint else ''}{hint}"
     )

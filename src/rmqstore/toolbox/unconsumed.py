@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from rmqstore import opening
-from rmqstore.base.arguments import did_you_mean, one_of
+from rmqstore.base.arguments import one_of
 from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
-from rmqstore.errors import GroupNotFoundError
 from rmqstore.files import paths
+from rmqstore.toolbox.offsets import no_offset
 from rmqstore.topic import read_queue
 
 if TYPE_CHECKING:
@@ -88,12 +88,7 @@ def unconsumed_of(
     """Return :func:`unconsumed` of an open store."""
     behind = store.lag(group, topic)
     if not behind:
-        groups = {of_group for _, of_group in store.offsets}
-        where = "" if topic is None or group not in groups else f" for topic {topic!r}"
-        hint = "" if group in groups else did_you_mean(group, groups)
-        raise GroupNotFoundError(
-            f"{store.path}: group {group!r} has no offset{where}{'; ' if hint else ''}{hint}"
-        )
+        raise no_offset(store.path, group, topic, store.offsets)
     parts = [_of_queue(store, one, on_corruption) for one in behind if one.messages]
     retries = paths.retry_topic(group)
     if topic in (None, retries):

@@ -128,8 +128,10 @@ def test_what_is_left_out_is_said(run: Run, root: Path, tmp_path: Path, conf: Pa
     assert rows(done)[0]["skipped"] == COUNT
     assert f"{COUNT} rows were left out" in done.stderr
     other = run("import", tmp_path / "o.csv", tmp_path / "m", "-t", "order", "-c", conf)
-    assert "no message of topic 'order'; did you mean 'orders'?" in one_line(other, 2)
+    assert "no message of topic 'order'; did you mean 'orders'?" in one_line(other, 1)
     assert not (tmp_path / "m").exists()
+    other = run("import", tmp_path / "o.csv", tmp_path / "m", "-t", "zzz", "-c", conf)
+    assert one_line(other, 1).endswith("no message of topic 'zzz'; it has audit, orders\n")
 
 
 def test_without_pyarrow(

@@ -20,20 +20,56 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for queue_id in range(4):
             store.put("orders", b"x", keys="k1", queue_id=queue_id)
         store.put("payments", b"x", queue_id=7)
+        with store.consumer("orders", group="billing") as orders:
+            next(iter(orders))
+            orders.commit()
     return root
 
 
 @pytest.mark.parametrize(
     "verb",
-    [["cat"], ["cat", "-q", "0"], ["cat", "-f", "%t\n"], ["find", "--key", "k1"], ["queues"]],
+    [
+        ["cat"], ["cat", "-q", "0"], ["cat", "-f", "%t\n"], ["find", "--key", "k1"], ["queues"],
+        ["grep", "x"], ["trace", "k1"], ["unconsumed", "-g", "billing"], ["lag"],
+    ],
     ids="-".join,
-)
+)  # fmt: skip
 def test_a_topic_that_is_mistyped(run: Run, shop: Path, verb: list[str]) -> None:
     said = one_line(run(verb[0], shop, *verb[1:], "-t", "order"), 1)
     assert said == "rmqstore: no topic 'order'; did you mean 'orders'?\n"
     assert "'orders'" in one_line(run(verb[0], shop, *verb[1:], "-t", "Orders"), 1)
     far = one_line(run(verb[0], shop, *verb[1:], "-t", "zzz"), 1)
     assert far == "rmqstore: no topic 'zzz'; there are orders, payments\n"
+
+
+def test_a_mistyped_topic_of_verbs_with_a_place(run: Run, shop: Path, tmp_path: Path) -> None:
+    file = tmp_path / "all.jsonl"
+    assert run("export", shop, file).exit_code == 0
+    for words in (
+        ["stats", shop, "order"],
+        ["diff", shop, shop, "-t", "order"],
+        ["export", shop, tmp_path / "o.jsonl", "-t", "orders", "-t", "order"],
+        ["extract", shop, tmp_path / "o", "-t", "orders", "-t", "order"],
+        ["import", file, tmp_path / "n", "-t", "orders", "-t", "order"],
+        ["offsets", shop, "get", "-g", "billing", "-t", "order"],
+        ["offsets", shop, "set", "-g", "billing", "-t", "order", "--to", "0"],
+        ["offsets", shop, "by-time", "-g", "billing", "-t", "order", "--to", "@0"],
+        ["offsets", shop, "clone", "-g", "b", "--from-group", "billing", "-t", "order"],
+    ):
+        said = one_line(run(*words), 1)
+        assert said.endswith(" topic 'order'; did you mean 'orders'?\n"), words
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_group_that_is_mistyped(run: Run, shop: Path) -> None:
+    for verb in (
+        ["groups"], ["lag"], ["dlq"], ["unconsumed"], ["offsets", "get"],
+        ["offsets", "set", "--to", "0"], ["offsets", "by-time", "--to", "@0"],
+    ):  # fmt: skip
+        said = one_line(run(verb[0], shop, *verb[1:], "-g", "biling"), 1)
+        assert said.endswith("; did you mean 'billing'?\n"), verb
+    said = one_line(run("offsets", shop, "clone", "-g", "new", "--from-group", "biling"), 1)
+    assert said.endswith("; did you mean 'billing'?\n")
 
 
 def test_a_queue_that_there_is_not(run: Run, shop: Path) -> None:

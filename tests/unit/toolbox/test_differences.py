@@ -127,7 +127,7 @@ def test_settings_and_offsets(root: Path, tmp_path: Path) -> None:
 
 
 def test_retention_and_unknown_topics(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(rmqstore.TopicNotFoundError, match="in either"):
+    with pytest.raises(rmqstore.TopicNotFoundError, match="in either; did you mean 'orders'"):
         found(root, root, topic="order")
     with rmqstore.open(tmp_path / "empty", "a", config=CONFIG) as store:
         store.create_topic("orders", 2)

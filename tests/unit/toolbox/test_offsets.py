@@ -108,6 +108,10 @@ def test_more_refusals(root: Path) -> None:
         toolbox.offsets_set(root, "a@b", "last", topic="orders", apply=True)
     with pytest.raises(rmqstore.GroupNotFoundError):
         toolbox.offsets_get(root, "nobody")
+    with pytest.raises(rmqstore.GroupNotFoundError, match="'order'; did you mean 'orders'"):
+        toolbox.offsets_get(root, "billing", topic="order")
+    with pytest.raises(rmqstore.GroupNotFoundError, match=r"for topic 'orders' in queue 9$"):
+        toolbox.offsets_get(root, "billing", topic="orders", queue_id=9)
     with pytest.raises(rmqstore.GroupNotFoundError):
         toolbox.offsets_clone(root, "copy", "nobody", apply=True)
 

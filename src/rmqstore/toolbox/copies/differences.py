@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rmqstore import opening
 from rmqstore.base import arrays
+from rmqstore.base.arguments import did_you_mean
 from rmqstore.base.layout import INT32_MAX
 from rmqstore.brokerfiles.topics import TopicTable
 from rmqstore.consume.lag import bounds_by_topic
@@ -111,7 +112,9 @@ def difference(
     """
     with opening.open(a, config=config) as one, opening.open(b, config=config) as other:
         if topic is not None and topic not in one.topics and topic not in other.topics:
-            raise TopicNotFoundError(f"{one.path}, {other.path}: no topic {topic!r} in either")
+            near = did_you_mean(topic, {*one.topics, *other.topics})
+            text = f"{one.path}, {other.path}: no topic {topic!r} in either"
+            raise TopicNotFoundError(f"{text}; {near}" if near else text)
         yield from difference_of(one, other, topic, full)
 
 

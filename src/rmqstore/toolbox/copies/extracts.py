@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from rmqstore import opening
-from rmqstore.base.arguments import did_you_mean, one_of, wrong_type, wrong_value
+from rmqstore.base.arguments import one_of, wrong_type, wrong_value
 from rmqstore.base.layout import INT64_MAX, INT64_MIN
 from rmqstore.base.syncing import make_directories, sync_path
 from rmqstore.base.times import to_millis
 from rmqstore.directory.layout import log_file, surroundings, without_paths
-from rmqstore.errors import StoreCorruptError, StoreNotFoundError, TopicNotFoundError
+from rmqstore.errors import StoreCorruptError, StoreNotFoundError
 from rmqstore.files import paths
 from rmqstore.files.links import target_of
 from rmqstore.offline import (
@@ -181,8 +181,7 @@ def extract_of(
     known = store.topics
     for name in topics:
         if name not in known:
-            hint = did_you_mean(name, known)
-            raise TopicNotFoundError(f"{store.path}: no topic {name!r}{'; ' if hint else ''}{hint}")
+            raise store.catalog.not_found(name)
     wanted = set(topics)
     if HALF_TOPIC in wanted or OP_TOPIC in wanted:
         wanted |= {HALF_TOPIC, OP_TOPIC}

@@ -21,7 +21,7 @@ from rmqstore.base.layout import INT64, RECORD_STORE_TIMESTAMP, RECORD_SYS_FLAG
 from rmqstore.base.syncing import make_directories, sync_path
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.directory.layout import refuse_inside, without_paths
-from rmqstore.errors import StoreError
+from rmqstore.errors import StoreError, TopicNotFoundError
 from rmqstore.files import paths
 from rmqstore.files.links import target_of
 from rmqstore.offline.log_writer import SCHEDULE_TOPIC, LogWriter, check_table
@@ -123,6 +123,8 @@ def import_messages(
     ValueError
         The file is not one of messages, or a row is none: the message names it, and nothing was
         put. Or an argument is out of range.
+    TopicNotFoundError
+        The file has no message of one of ``topics``; nothing was put.
     ImportError
         pyarrow is missing.
     StoreError
@@ -241,10 +243,10 @@ class _Import:
             self._note_queues(plan, batch, numbers)
         for topic in sorted((self.topics or frozenset()) - self.seen):
             if topic not in _WAITING:
-                hint = did_you_mean(topic, self.seen) or "it has " + ", ".join(
-                    sorted(self.seen)[:_NAMES_SHOWN]
-                )
-                raise ValueError(f"{self.source.name}: no message of topic {topic!r}; {hint}")
+                known = ", ".join(sorted(self.seen)[:_NAMES_SHOWN]) or "none at all"
+                hint = did_you_mean(topic, self.seen) or f"it has {known}"
+                text = f"{self.source.name}: no message of topic {topic!r}; {hint}"
+                raise TopicNotFoundError(text)
         self.skipped = 0  # the next pass counts again
         return plan
 
