@@ -53,6 +53,7 @@ __all__ = [
     "open_store",
     "output_option",
     "read_config",
+    "refuse_file",
     "refuse_foreign",
     "reported_damage",
     "store_command",
@@ -319,10 +320,15 @@ def refuse_foreign(root: Path) -> None:
         raise CliError(str(error), USAGE) from None
 
 
+def refuse_file(root: Path) -> None:
+    """Raise if anything but a directory is at a path where one is to be made."""
+    if root.exists() and not root.is_dir():
+        raise CliError(f"{root} is no directory; name one that is empty or not there yet", USAGE)
+
+
 def _refuse_other(root: Path) -> None:
     """Raise unless the directory is empty or a store."""
-    if not root.is_dir():
-        raise CliError(f"{root} is no directory; name one that is empty or not there yet", USAGE)
+    refuse_file(root)
     log = root / COMMIT_LOG
     is_store = (root / CONSUME_QUEUE).is_dir() or (
         log.is_dir() and any(parse_offset_file_name(one.name) is not None for one in log.iterdir())

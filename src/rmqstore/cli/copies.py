@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +19,7 @@ from rmqstore.cli.common import (
     known_topic,
     open_store,
     output_option,
+    refuse_file,
     store_command,
     time_of,
     topic_option,
@@ -99,7 +102,7 @@ def extract(
     with open_store(store, "r", config) as opened, Progress("reading", "bytes") as progress:
         for name in topics:
             known_topic(opened, name)
-        try:
+        with _refusals(directory):
             made = extract_of(
                 opened,
                 directory,
@@ -108,8 +111,6 @@ def extract(
                 on_corruption,
                 progressed=_shown_by(progress),
             )
-        except (FileExistsError, ValueError) as error:
-            raise _unsuitable(error) from None
     with writer_for(output, _SUMMARY, local=local) as writer:
         writer.row({**dataclasses.asdict(made), "seconds": round(made.seconds, 3)})
     if made.skipped:
@@ -189,11 +190,10 @@ def snapshot(
     """
     with open_store(store, "r", config) as opened, Progress("copying", "bytes") as progress:
         try:
-            made = opened.snapshots.make(
-                directory, _shown_by(progress), fill=on_corruption == "skip"
-            )
-        except ValueError as error:
-            raise CliError(str(error), USAGE) from None
+            with _refusals(directory):
+                made = opened.snapshots.make(
+                    directory, _shown_by(progress), fill=on_corruption == "skip"
+                )
         except StoreCorruptError as error:
             fills = on_corruption != "skip" and paths.CONFIG not in Path(error.path).parts
             hint = "; --on-corruption skip fills the damage" if fills else ""
@@ -202,11 +202,17 @@ def snapshot(
         writer.row({"path": made.path, "bytes": made.bytes, "until": made.until})
 
 
-def _unsuitable(error: FileExistsError | ValueError) -> CliError:
-    """Return the error for a DIRECTORY in which nothing can be made."""
-    if isinstance(error, FileExistsError):
-        return CliError(f"{os.fsdecode(error.filename)}: {error.strerror}", USAGE)
-    return CliError(re.sub("^(out|directory) must", "DIRECTORY must", str(error)), USAGE)
+@contextmanager
+def _refusals(directory: str) -> Iterator[None]:
+    """Turn the errors of a DIRECTORY in which nothing can be made into one line."""
+    refuse_file(Path(directory))
+    try:
+        yield
+    except FileExistsError as error:
+        raise CliError(f"{os.fsdecode(error.filename)}: {error.strerror}", USAGE) from None
+    except ValueError as error:
+        text = re.sub("^(out|directory) must", "DIRECTORY must", str(error))
+        raise CliError(text, USAGE) from None
 
 
 def _backup(*, store: str, config: str | None, directory: str, output: str | None) -> None:
@@ -216,11 +222,12 @@ def _backup(*, store: str, config: str | None, directory: str, output: str | Non
     gone from STORE goes from the backup.  A manifest has the files' sums; --verify compares the
     files with it: exit code 1 if any differs, is missing or was added.
     """
-    with open_store(store, "r", config) as opened, Progress("copying", "bytes") as progress:
-        try:
-            rows = backup_of(opened, directory, _shown_by(progress))
-        except (FileExistsError, ValueError) as error:
-            raise _unsuitable(error) from None
+    with (
+        open_store(store, "r", config) as opened,
+        Progress("copying", "bytes") as progress,
+        _refusals(directory),
+    ):
+        rows = backup_of(opened, directory, _shown_by(progress))
     with writer_for(output, _FILES) as writer:
         for row in rows:
             writer.row(dataclasses.asdict(row))

@@ -41,4 +41,7 @@ def metrics(*, store: str, config: str | None, textfile: str | None) -> None:
     if textfile is None:
         write_bytes(text.encode())
     else:
-        write_textfile(text, textfile)
+        try:
+            write_textfile(text, textfile)
+        except IsADirectoryError as error:
+            raise CliError(f"--textfile {textfile} {error.strerror}", USAGE) from None

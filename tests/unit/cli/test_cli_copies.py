@@ -74,8 +74,13 @@ def test_backup(run: Run, root: Path, tmp_path: Path) -> None:
 def test_a_directory_that_is_not_empty(run: Run, root: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/note").write_text("mine")
-    for code, verb, *more in ((2, "extract", "-t", "orders"), (4, "snapshot"), (2, "backup")):
-        assert "is not empty" in one_line(run(verb, root, tmp_path / "full", *more), code)
+    (tmp_path / "o.unfinished").mkdir()
+    for verb, *more in (("extract", "-t", "orders"), ("snapshot",), ("backup",)):
+        assert "is not empty" in one_line(run(verb, root, tmp_path / "full", *more), 2)
+        at_file = one_line(run(verb, root, tmp_path / "full/note", *more), 2)
+        assert "note is no directory; name one that is empty or not there yet" in at_file
+        if verb != "backup":  # which continues one that was not finished
+            assert "not finished" in one_line(run(verb, root, tmp_path / "o", *more), 2)
     assert [one.name for one in (tmp_path / "full").iterdir()] == ["note"]
     none = run("backup", "--verify", tmp_path / "full")
     assert none.exit_code == 4

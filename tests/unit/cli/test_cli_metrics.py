@@ -48,6 +48,6 @@ def test_textfile_in_a_wrong_place(run: Run, root: Path, tmp_path: Path) -> None
     before = contents(root)
     assert "inside the store" in one_line(run("metrics", root, "--textfile", root / "x.prom"), 2)
     assert contents(root) == before
-    assert "is a directory" in one_line(run("metrics", root, "--textfile", tmp_path), 4)
+    assert "is a directory" in one_line(run("metrics", root, "--textfile", tmp_path), 2)
     assert run("metrics", root, "--textfile", tmp_path / "no" / "x.prom").exit_code == 4
     one_line(run("metrics", tmp_path), 4)
