@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -84,14 +85,25 @@ class _Range(FullCheck):
 def full_check(
     root: str, config: StoreConfig, jobs: int, done: Callable[[int], object] | None = None
 ) -> FullCheck:
-    """Read all of a store; ``done`` is called with the number of bytes of the log read so far."""
+    """Read all of a store; ``done`` gets the bytes of log and index read so far, in threads."""
     plan = plan_log(root, config, range_bytes=_RANGE_BYTES, any_version=True)
     index = tuple(
         one.path
         for one in listed(Path(root, paths.INDEX)) or []
         if paths.parse_index_file_name(one.name) is not None and one.size == config.index_file_bytes
     )
-    check = _WholeCheck(plan, index)
+    stopped = threading.Event()
+    lock = threading.Lock()
+    read = 0
+
+    def count(size: int) -> None:
+        nonlocal read
+        with lock:
+            read += size
+            if done is not None:
+                done(read)
+
+    check = _WholeCheck(plan, index, count, stopped)
     ranges: list[_Range] = []
     whole = FullCheck()
     pool = ThreadPoolExecutor(jobs)  # nearly all of the time is spent in the core, without the GIL
@@ -100,12 +112,11 @@ def full_check(
         for found in pool.map(check.range, range(plan.count)):
             ranges.append(found)
             _join(whole, found)
-            if done is not None:
-                done(plan.bounds(len(ranges) - 1)[1] - plan.first)
         checked = list(chains)
         for number in range(len(index)):
             _join(whole, checked[number % _INDEX_TASKS][number // _INDEX_TASKS])
     finally:
+        stopped.set()
         pool.shutdown(cancel_futures=True)
     damage = list(_damage(plan, ranges))
     if len(damage) > _DAMAGES:
@@ -143,6 +154,8 @@ class _WholeCheck:
 
     plan: LogPlan
     index: tuple[str, ...]  # paths
+    count: Callable[[int], None]  # of bytes read
+    stopped: threading.Event  # nobody waits for more results
 
     @property
     def index_end(self) -> int:
@@ -179,6 +192,7 @@ class _WholeCheck:
             blank = offset >= self.plan.end or walk.is_blank(offset, upto)
             result.bad.append((offset, resumed, reason, blank))
         result.bad = _fewer(result.bad)
+        self.count(stop - start)
         return result
 
     def _unread(self, walk: LogWalk) -> list[tuple[int, int]]:
@@ -188,7 +202,13 @@ class _WholeCheck:
 
     def index_files(self, task: int) -> list[FullCheck]:
         """Check some index files, each by itself."""
-        return [self._index_file(path) for path in self.index[task::_INDEX_TASKS]]
+        found = []
+        for path in self.index[task::_INDEX_TASKS]:
+            if self.stopped.is_set():
+                break
+            found.append(self._index_file(path))
+            self.count(self.plan.config.index_file_bytes)
+        return found
 
     def _index_file(self, path: str) -> FullCheck:
         result = FullCheck()

@@ -175,7 +175,7 @@ def report_on(
     jobs: int | None = None,
     done: Callable[[int], object] | None = None,
 ) -> Report:
-    """Return :func:`verify`'s report; ``done`` is called with the bytes of the log read so far."""
+    """Return :func:`verify`'s report; ``done`` gets the bytes of log and index read so far."""
     root = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - resolve() follows links
     try:
         with opening.open(root, config=config) as opened:

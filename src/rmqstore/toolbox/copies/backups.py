@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -359,18 +360,23 @@ def verify_backup(
 
 def _sums(files: Iterable[Path], count: Callable[[int], None] = lambda size: None) -> list[str]:
     """Return the sums of files, by threads."""
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return list(pool.map(lambda one: _sum(one, count), files))
+    stopped = threading.Event()
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    try:
+        return list(pool.map(lambda one: _sum(one, count, stopped), files))
+    finally:
+        stopped.set()
+        pool.shutdown(cancel_futures=True)
 
 
-def _sum(path: Path, count: Callable[[int], None]) -> str:
+def _sum(path: Path, count: Callable[[int], None], stopped: threading.Event) -> str:
     from xxhash import xxh3_64
 
     state = xxh3_64()
     with open_regular(path) as file:
         buffer = bytearray(_PIECE)
         view = memoryview(buffer)
-        while size := os.readv(file.fileno(), [buffer]):
+        while not stopped.is_set() and (size := os.readv(file.fileno(), [buffer])):
             state.update(view[:size])
             count(size)
     return str(state.hexdigest())
