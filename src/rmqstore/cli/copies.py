@@ -146,7 +146,7 @@ def diff(
     neighbours that differ alike are one line.  Settings of topics and offsets of groups are
     compared as well.  Exit code 1 if anything differs.
     """
-    found = False
+    found = sized = False
     with open_store(store, "r", config) as one, open_store(b, "r", config) as other:
         known = {*one.topics, *other.topics}
         if topic is not None and topic not in known:
@@ -157,7 +157,10 @@ def diff(
         ):
             for row in difference_of(one, other, topic, full, _shown_by(progress)):
                 found = True
+                sized = sized or row.what.endswith(": size")
                 writer.row(dataclasses.asdict(row))
+    if sized and not full:
+        say("a size may differ by the compression of a body; --full compares bodies inflated")
     if found:
         ctx.exit(NOT_FOUND)
     if not full:

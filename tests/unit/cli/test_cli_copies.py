@@ -46,6 +46,13 @@ def test_diff(run: Run, root: Path, tmp_path: Path) -> None:
     )
     assert "10 messages" in run("diff", root, tmp_path / "out", "-o", "table").stdout
     assert "did you mean 'orders'" in one_line(run("diff", root, root, "-t", "order"), 1)
+    sized = tmp_path / "sized"
+    with rmqstore.open(sized, "a", config=rmqstore.StoreConfig.small()) as store:
+        store.put("orders", b"another length", queue_id=0)
+    hint = "--full compares bodies inflated"
+    assert hint in run("diff", root, sized, "-t", "orders").stderr
+    assert hint not in run("diff", root, sized, "-t", "orders", "--full").stderr
+    assert hint not in run("diff", root, sized, "-t", "audit").stderr
     assert "A and B are needed" in one_line(run("diff"), 2)
     assert run("diff", root, tmp_path / "none").exit_code == 4
 

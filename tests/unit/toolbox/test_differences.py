@@ -97,6 +97,24 @@ def test_sizes_tags_and_contents(root: Path, tmp_path: Path) -> None:
     assert differing[0, 10].endswith("size")
 
 
+def test_bodies_that_were_inflated_on_the_way(tmp_path: Path) -> None:
+    a, b, file = tmp_path / "a", tmp_path / "b", tmp_path / "all.jsonl"
+    with rmqstore.open(a, "a", config=CONFIG.replace(compress_above=100)) as store:
+        for number in range(30):
+            body = b"body %3d" % number
+            store.put("orders", body if number % 3 else body * 100, queue_id=0, tags="t")
+    toolbox.export(a, file)
+    toolbox.import_messages(file, b, keep_queues=True, config=CONFIG)
+    assert len(found(a, b)) == 10
+    assert found(a, b)[0] == ("both", "orders", 0, 0, "1 message: size")
+    assert found(a, b, full=True) == found(b, a, full=True) == []
+    text = file.read_text()
+    assert text.count("body   6" * 100) == 1
+    file.write_text(text.replace("body   6" * 100, "body   7" * 100))
+    toolbox.import_messages(file, tmp_path / "c", keep_queues=True, config=CONFIG)
+    assert found(a, tmp_path / "c", full=True) == [("both", "orders", 0, 6, "1 message: size")]
+
+
 def test_changed_bytes(root: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
     shutil.copytree(root, b)
@@ -111,6 +129,19 @@ def test_changed_bytes(root: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "c"
     shutil.copytree(b, damaged)
     assert found(b, damaged, full=True) == []  # alike
+
+
+def test_bytes_of_no_message(root: Path, tmp_path: Path) -> None:
+    with rmqstore.open(root, "r+") as store:
+        for _ in range(200):
+            store.put("orders", b"y" * 300, queue_id=0)
+    shutil.copytree(root, tmp_path / "b")
+    end = CONFIG.mapped_file_size_commit_log  # of a file, behind its last record
+    with (tmp_path / "b/commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(end - 1)
+        file.write(b"!")
+    text = f"bytes of the log from {end - 1} to {end}, of no message in a queue"
+    assert found(root, tmp_path / "b", full=True) == [("both", None, None, None, text)]
 
 
 def test_settings_and_offsets(root: Path, tmp_path: Path) -> None:

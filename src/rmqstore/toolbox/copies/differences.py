@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -14,13 +14,19 @@ from rmqstore.base.arguments import did_you_mean
 from rmqstore.base.layout import INT32_MAX
 from rmqstore.brokerfiles.topics import TopicTable
 from rmqstore.consume.lag import bounds_by_topic
-from rmqstore.errors import MessageNotFoundError, StoreCorruptError, TopicNotFoundError
+from rmqstore.errors import (
+    MessageNotFoundError,
+    StoreCorruptError,
+    StoreError,
+    TopicNotFoundError,
+)
 from rmqstore.offline import SCHEDULE_TOPIC
 from rmqstore.toolbox.copies.log_bytes import DifferingBytes, differing_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rmqstore._core import Message
     from rmqstore.config.store_config import StoreConfig
     from rmqstore.store import MessageStore
 
@@ -35,6 +41,7 @@ _FIELDS = (
     *("topic", "queue_id", "queue_offset", "raw_body", "properties", "flag", "sys_flag"),
     *("born_timestamp", "born_host", "reconsume_times", "body_crc"),
 )
+_COMPRESSION = 0x701  # of sys_flag: whether, and RocketMQ 5's way
 _PLACED = ("store_timestamp", "store_host", "prepared_transaction_offset")
 
 
@@ -92,8 +99,8 @@ def difference(
     full : bool, optional
         Compare the contents as well: by the bytes of both logs where the messages are at the same
         physical offsets, else by all fields but store time and host, and the offset of a half
-        message. Bytes of the log that belong to no message in a queue are compared if nothing else
-        differs.
+        message; bodies are the same if they are so inflated. Bytes of the log that belong to no
+        message in a queue are compared if nothing else differs.
     config : StoreConfig or path of a broker.conf, optional
         Of both stores, as for :func:`rmqstore.open`.
 
@@ -132,7 +139,7 @@ def difference_of(
     for one in pair.all(topic):
         found = True
         yield one
-    if log is not None and topic is None and not found and log.common:
+    if log is not None and topic is None and not found and log.common and not pair.moved:
         start, stop = int(log.common[0][0]), int(log.common[-1][1])
         what = f"bytes of the log from {start} to {stop}, of no message in a queue"
         yield Difference("both", None, None, None, what)
@@ -145,6 +152,7 @@ class _Pair:
         self._a = a
         self._b = b
         self._log = log
+        self.moved = False  # messages are at other bytes of the logs, which cannot be compared then
 
     def all(self, topic: str | None) -> Iterator[Difference]:
         yield from self._settings(topic)
@@ -243,6 +251,11 @@ class _Pair:
         contents: dict[int, str] = {}
         if self._log is not None:
             contents = dict(self._contents(one, other, sizes, kinds))
+            sized = np.flatnonzero(kinds == _SIZE)
+            self.moved |= bool(
+                len(sized) or np.any(one["physical_offset"] != other["physical_offset"])
+            )
+            kinds[[at for at in sized.tolist() if not contents.pop(at, "")]] = _SAME
         differing = np.flatnonzero(kinds).tolist()
         for at in sorted({*differing, *contents}):
             where, field = _KINDS[int(kinds[at])] if kinds[at] else ("both", contents[at])
@@ -259,20 +272,24 @@ class _Pair:
     def _contents(
         self, one: NDArray[Any], other: NDArray[Any], sizes: NDArray[Any], kinds: NDArray[Any]
     ) -> Iterator[tuple[int, str]]:
-        """Yield the messages of equal units whose contents differ, and in which fields."""
+        """Yield the messages in both stores whose contents differ, and in which fields."""
         import numpy as np
 
         assert self._log is not None
         offsets, others = one["physical_offset"], other["physical_offset"]
         doubted = (kinds == _SAME) & (sizes > 0)
         doubted &= (offsets != others) | self._touched(one, sizes)
-        for at in np.flatnonzero(doubted).tolist():
-            fields = self._fields(int(offsets[at]), int(others[at]))
+        for at in np.flatnonzero(doubted | (kinds == _SIZE)).tolist():
+            fields = self._fields(int(offsets[at]), int(others[at]), bool(kinds[at] == _SIZE))
             if fields:
                 yield at, fields
 
-    def _fields(self, offset: int, other: int) -> str:
-        """Return the names of the fields in which two messages differ; empty if in none."""
+    def _fields(self, offset: int, other: int, sized: bool) -> str:
+        """Return the names of the fields in which two messages differ; empty if in none.
+
+        ``sized``: their records differ in size.
+        """
+        same_place = offset == other and not sized
         try:
             one, two = self._a.core.record(offset), self._b.core.record(other)
             before, after = slice(0, _OFFSET_AT), slice(_OFFSET_END, None)
@@ -288,12 +305,25 @@ class _Pair:
                 return f"damaged in {name}"
             except MessageNotFoundError:
                 return f"missing in the log of {name}"
-        fields = _FIELDS if offset != other else _FIELDS + _PLACED
+        fields = _FIELDS + _PLACED if same_place else _FIELDS
         left, right = messages
         found = [name for name in fields if getattr(left, name) != getattr(right, name)]
-        if not found and offset == other:
+        if not found and (same_place or sized):
             return "bytes"
+        if not same_place and _is_compression(left, right, found):
+            return ""
         return ", ".join(name.removeprefix("raw_") for name in found)
+
+
+def _is_compression(left: Message, right: Message, found: Sequence[str]) -> bool:
+    """Whether fields differ by compression alone: a consumer reads the same."""
+    if not {"raw_body"} <= set(found) <= {"raw_body", "sys_flag", "body_crc"}:
+        return False
+    try:
+        same = left.body == right.body
+    except StoreError:  # one cannot be inflated
+        return False
+    return same and (left.sys_flag ^ right.sys_flag) & ~_COMPRESSION == 0
 
 
 _KINDS: dict[int, tuple[Literal["a", "b", "both"], str]] = {
