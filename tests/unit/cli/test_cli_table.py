@@ -134,6 +134,9 @@ def test_equal_columns_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"name": "audit", "kind": "half", "place": "far away", "bytes": 7}
     rows = [row | {"body": "b" * 30}, row | {"body": "c" * 30}]
     assert headings(table(monkeypatch, 80, rows)[0]) == ["name", "kind", "place", "bytes", "body"]
+    # Of more rows, which are shown before the last one is known, a later one may differ.
+    assert table(monkeypatch, 50, rows[:1] * 255)[0] == "in all rows: place far away"
+    assert headings(table(monkeypatch, 50, rows[:1] * 256)[0])[0] == "name"
     # As many as needed go, the least important first; a count stays.
     lines = table(monkeypatch, 50, rows)
     assert lines[0] == "in all rows: place far away"
