@@ -354,13 +354,17 @@ class StoreChecks:
             at = max(at, stop)
 
     def _index_file_of(self, start: int, stop: int) -> str | None:
-        """Return the index file whose header names records of a part of the log."""
+        """Return the last index file whose header names records of a part of the log.
+
+        The one before may end with the same record.
+        """
+        found = None
         for one in listed(self._root / paths.INDEX) or []:
             if paths.parse_index_file_name(one.name) is not None and one.size > 0:
                 _, _, first, last = numbers_of(one.path, layout.INDEX_RANGE)
                 if first < stop and last >= start and last > 0:
-                    return relative(self._root, one.path)
-        return None
+                    found = relative(self._root, one.path)
+        return found
 
     def _has_keys(self, start: int, stop: int) -> bool:
         """Whether a record there has keys, as far as its first records and those read show."""

@@ -23,7 +23,7 @@ from rmqstore.errors import MessagesRemovedError, StoreError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.build import Build
-from rmqstore.offline.index import IndexFileReader
+from rmqstore.offline.index import IndexFileReader, loose_entries
 from rmqstore.offline.queues import differing_units
 from rmqstore.offline.ranges import LogPlan, RangeReport, RangesOverlapError
 from rmqstore.offline.start_files import listed
@@ -266,7 +266,8 @@ class _Entries:
             reader, low, high, before = self._parts[0]
             count = min(high - low, len(data) // ENTRY_BYTES)
             matched = reader.matching(low, low + count, data, before)
-            self._same = matched == count
+            same = data[: matched * ENTRY_BYTES]
+            self._same = matched == count and _has_times(reader, low, same)
             data = data[matched * ENTRY_BYTES :]
             if low + matched == high:
                 self._parts.pop(0)
@@ -287,6 +288,18 @@ class _Entries:
             reader.close()
 
 
+def _has_times(reader: IndexFileReader, number: int, same: memoryview) -> bool:
+    """Whether a file's times are those of its first and last entry, if these are given."""
+    if (
+        number == 1
+        and loose_entries(same[:ENTRY_BYTES])[0].store_timestamp != reader.begin_timestamp
+    ):
+        return False
+    if number + len(same) // ENTRY_BYTES < reader.first_at(layout.INT64_MAX):
+        return True
+    return loose_entries(same[-ENTRY_BYTES:])[0].store_timestamp == reader.end_timestamp
+
+
 def _check_index_file(path: str, plan: LogPlan) -> tuple[int, bool]:
     """Return the entries of an index file, and whether it is sound by itself."""
     config = plan.config
@@ -295,14 +308,13 @@ def _check_index_file(path: str, plan: LogPlan) -> tuple[int, bool]:
         sound = Path(path).stat().st_size == size
         with contextlib.closing(IndexFileReader(path, config)) as reader:
             count = reader.first_at(layout.INT64_MAX) - 1
-            sound = sound and reader.check_chains(1)[1] == 0
+            _, wrong, used = reader.check_chains(1)
             ends = [one for at in (1, count) for one in reader.entries(at, at + 1)] if count else []
         with open_regular(path) as file:
             head = file.read(layout.INDEX_HEADER_BYTES)
-        _, _, begin, end = layout.INDEX_RANGE.unpack_from(head)
-        if ends:
-            sound = sound and begin == ends[0].physical_offset <= ends[-1].physical_offset <= end
-        return count, sound
+        _, _, *bounds, slots, following = layout.INDEX_HEADER.unpack(head)
+        sound = sound and wrong == 0 and used == slots and count == max(0, following - 1)
+        return count, sound and (not ends or bounds == [one.physical_offset for one in ends])
     except (StoreError, OSError):
         return 0, False
 

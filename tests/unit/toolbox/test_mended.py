@@ -1,0 +1,55 @@
+"""Damage after whose repair ``verify`` finds nothing, and ``repair`` nothing more to do."""
+
+import shutil
+
+import pytest
+
+from rmqstore.toolbox import repair, undo, verify
+from support import repairs
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    root = tmp_path_factory.mktemp("whole") / "store"
+    repairs.make(root)
+    return root
+
+
+@pytest.fixture
+def root(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "store")
+
+
+def mended(root, *, actions):
+    """Repair and undo a store; check both, and return the actions that were done."""
+    damaged, before = repairs.tree(root), repairs.readable(root)
+    done = repair(root, apply=True)
+    assert {one.action for one in done.actions} == actions
+    assert done.left == 0
+    assert before.items() <= repairs.readable(root).items()
+    assert repair(root).actions == ()
+    report = verify(root, full=True, jobs=1)
+    assert (report.broker, report.clean, report.fix) == ("starts", True, None), report.problems
+    undo(root, done.journal)
+    assert repairs.tree(root) == damaged
+
+
+def flip(path, at, mask=1):
+    data = bytearray(path.read_bytes())
+    data[at] ^= mask
+    path.write_bytes(data)
+
+
+# The last byte of each field, and one with which it is out of all bounds.
+@pytest.mark.parametrize("at", [7, 15, 23, 31, 35, 39, 1, 8, 18, 24, 32, 37])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_flipped_bit_in_the_header_of_an_index_file(root, at, last):
+    flip(sorted((root / "index").iterdir())[-1 if last else 0], at, 16)
+    mended(root, actions={"rebuild-index", "close"})
+
+
+def test_an_index_file_of_no_use_is_named(root):
+    _, last = sorted((root / "index").iterdir())
+    flip(last, 14, 16)  # its end time, which no other file shows
+    found = {one.file for one in verify(root, full=True, jobs=1).problems}
+    assert found == {f"index/{last.name}"}
