@@ -169,10 +169,11 @@ class LogWalk:
         unclean: bool = False,
         any_version: bool = False,
     ) -> None:
+        self._deleted = dict(deleted or {})
         self._walk = _core.LogUnits(
             path,
             config,
-            dict(deleted or {}),
+            self._deleted,
             start,
             stop,
             unclean=unclean,
@@ -228,7 +229,12 @@ class LogWalk:
     def has_unit(
         self, topic: str, queue_id: int, queue_offset: int, physical_offset: int, size: int
     ) -> bool:
-        """Whether a record of that size is there, and names that queue and queue offset."""
+        """Whether a record of that size is there, and names that queue and queue offset.
+
+        Not true before the deletion of a topic: the record had a queue of the same name.
+        """
+        if physical_offset < self._deleted.get(topic, 0):
+            return False
         return self._walk.names(physical_offset, size, topic, queue_id, queue_offset)
 
     def has_key(self, physical_offset: int, key_hash: int) -> bool:

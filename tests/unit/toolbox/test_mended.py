@@ -40,6 +40,11 @@ def flip(path, at, mask=1):
     path.write_bytes(data)
 
 
+def patch_record(root, number, at, data):
+    offset = repairs.place_of(root, number)
+    repairs.patch(repairs.log(offset // repairs.LOG), offset % repairs.LOG + at, data)(root)
+
+
 # The last byte of each field, and one with which it is out of all bounds.
 @pytest.mark.parametrize("at", [7, 15, 23, 31, 35, 39, 1, 8, 18, 24, 32, 37])
 @pytest.mark.parametrize("last", [False, True])
@@ -53,3 +58,20 @@ def test_an_index_file_of_no_use_is_named(root):
     flip(last, 14, 16)  # its end time, which no other file shows
     found = {one.file for one in verify(root, full=True, jobs=1).problems}
     assert found == {f"index/{last.name}"}
+
+
+@pytest.mark.parametrize("number", [30, 90])
+@pytest.mark.parametrize("later", [False, True])
+def test_either_of_two_records_for_a_queue_offset_has_it(root, number, later):
+    """Dispatch enters the first; a recovery that cut the queue in between, the second."""
+    patch_record(root, number, 20, (number - 20).to_bytes(8, "big"))
+    if later:
+        path = root / repairs.queue_file(0)
+        units = path.read_bytes()
+        unit = units[20 * number : 20 * number + 20]
+        if not any(unit):  # in the next file
+            unit = (root / repairs.queue_file(1)).read_bytes()[20 * number - 2000 :][:20]
+        repairs.patch(repairs.queue_file(0), 20 * (number - 20), unit)(root)
+    found = {one.file for one in verify(root, full=True, jobs=1).problems}
+    assert found == {repairs.queue_file(0)}
+    mended(root, actions={"rebuild-queue", "close"})

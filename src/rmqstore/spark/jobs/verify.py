@@ -311,10 +311,9 @@ class _UnitCheck:
                     row = *where, one.physical_offset, str(path), _text(one)
                     if other is None:
                         yield ("unit_missing", *row, None)
-                    elif other.physical_offset <= one.physical_offset or not walk.has_unit(
+                    elif other.physical_offset == one.physical_offset or not walk.has_unit(
                         *where, other.physical_offset, other.size
-                    ):
-                        # A later record for the same queue offset is the queue's.
+                    ):  # of two records for a queue offset, either is the queue's
                         yield ("unit_differs", *row, _text(other))
             at += len(data)
 

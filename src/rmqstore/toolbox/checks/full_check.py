@@ -396,13 +396,15 @@ class _UnitsOfRange:
         return not any(used_units(data) for _, _, data in files.read(at, at + 1))
 
     def _kind(self, queue: _Queue, at: int, one: UnitDifference, *, has_file: bool) -> str | None:
-        """Return the kind of a difference; ``None`` if a later record has the queue offset."""
+        """Return the kind of a difference; ``None`` if another record has the queue offset."""
         if one.found is None:
             if self._plan.unclean and not has_file:
                 return None  # a recovery makes the queue
             return "unit-missing" if has_file else "queue-missing"
         found = one.found
-        if found.physical_offset > one.expected.physical_offset and self._walk.has_unit(
+        # Of two records for a queue offset, dispatch enters the first, and a recovery that cut the
+        # queue in between the second.
+        if found.physical_offset != one.expected.physical_offset and self._walk.has_unit(
             *queue, at, found.physical_offset, found.size
         ):
             return None

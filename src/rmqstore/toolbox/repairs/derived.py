@@ -205,7 +205,7 @@ class _UnitFiles:
         return at - at % self._size
 
     def same(self, run: UnitRun, walk: LogWalk) -> bool:
-        """Whether a file has the units of a run, or of later records for the same offsets."""
+        """Whether a file has the units of a run, or of other records for the same offsets."""
         start = self.file_start(run)
         at = run.first * layout.UNIT_BYTES - start
         data = self._read(_queue_file(self._plan, run.topic, run.queue_id, start), at, run.units)
@@ -215,7 +215,7 @@ class _UnitFiles:
             return False
         for number, wanted, other in differing_units(run.topic, run.units, data):
             offset = run.first + number
-            if other is None or other.physical_offset <= wanted.physical_offset:
+            if other is None or other.physical_offset == wanted.physical_offset:
                 return False
             place = run.topic, run.queue_id, offset, other.physical_offset, other.size
             if not walk.has_unit(*place):
