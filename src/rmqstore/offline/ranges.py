@@ -11,13 +11,14 @@ import operator
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore import _core
 from rmqstore.base.arguments import wrong_value
 from rmqstore.config.store_config import StoreConfig
-from rmqstore.directory.registry import deleted_topics
+from rmqstore.directory.registry import TopicRegistry, deleted_topics
 from rmqstore.errors import StoreCorruptError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
@@ -138,6 +139,25 @@ class LogPlan:
             unclean=self.unclean,
             any_version=self.any_version,
         )
+
+    def is_gone(self, topic: str) -> bool:
+        """Whether a broker deleted a topic, which notes nothing else.
+
+        As a recovery: after a clean exit these have neither an entry in topics.json nor a queue.
+        """
+        queues = Path(self.path, paths.CONSUME_QUEUE)
+        return (
+            not os.path.lexists(Path(self.path, paths.ABORT))
+            and self._listed_topics is not None
+            and topic not in self._listed_topics
+            and queues.is_dir()
+            and not (queues / topic).exists()
+        )
+
+    @cached_property
+    def _listed_topics(self) -> frozenset[str] | None:
+        known = TopicRegistry(self.path, lenient=True).listed()
+        return None if known is None else frozenset(known)
 
     def file_of(self, physical_offset: int) -> str:
         """Return the path of the file with a byte of the log."""

@@ -1,11 +1,12 @@
 """Damage after whose repair ``verify`` finds nothing, and ``repair`` nothing more to do."""
 
+import json
 import shutil
 
 import pytest
 
-from rmqstore.toolbox import repair, undo, verify
-from support import repairs
+from rmqstore.toolbox import rebuild, repair, undo, verify
+from support import oracle_store, repairs
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +76,31 @@ def test_either_of_two_records_for_a_queue_offset_has_it(root, number, later):
     found = {one.file for one in verify(root, full=True, jobs=1).problems}
     assert found == {repairs.queue_file(0)}
     mended(root, actions={"rebuild-queue", "close"})
+
+
+def remove_topic(root, name, *, queues=True):
+    for path in (root / "config").glob("topics.json*"):
+        table = json.loads(path.read_text())
+        table["topicConfigTable"].pop(name, None)
+        path.write_text(json.dumps(table))
+    if queues:
+        shutil.rmtree(root / "consumequeue" / name)
+
+
+def test_a_topic_that_a_broker_deleted_is_no_problem(root):
+    remove_topic(root, "bills")
+    report = verify(root, full=True, jobs=1)
+    assert (report.problems, report.fix) == ((), None)
+    assert repair(root).actions == ()
+    assert all(one.same for one in rebuild(root))
+
+
+def test_after_a_kill_a_topic_without_entry_and_queue_comes_back(root):
+    """A broker enters it again as it starts."""
+    records = [one for one in oracle_store.walk_log(root / "commitlog") if one.topic == "bills"]
+    remove_topic(root, "bills")
+    (root / "abort").touch()
+    mended(root, actions={"rebuild-queue", "rebuild-json", "close"})
+    repair(root, apply=True)
+    found = [place for place in repairs.queued(root) if place[0] == "bills"]
+    assert len(found) == len(records)

@@ -398,8 +398,8 @@ class _UnitsOfRange:
     def _kind(self, queue: _Queue, at: int, one: UnitDifference, *, has_file: bool) -> str | None:
         """Return the kind of a difference; ``None`` if another record has the queue offset."""
         if one.found is None:
-            if self._plan.unclean and not has_file:
-                return None  # a recovery makes the queue
+            if not has_file and (self._plan.unclean or self._plan.is_gone(queue[0])):
+                return None  # a recovery makes the queue, or leaves it out
             return "unit-missing" if has_file else "queue-missing"
         found = one.found
         # Of two records for a queue offset, dispatch enters the first, and a recovery that cut the

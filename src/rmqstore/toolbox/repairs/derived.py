@@ -131,8 +131,7 @@ def check_derived(plan: LogPlan, jobs: int, *, index: bool = True) -> Derived:
             known = queues.setdefault(key, QueueState())
             known.spans += state.spans
             known.bad |= state.bad
-    for key in _gone_topics(plan, queues):
-        del queues[key]
+    queues = {key: one for key, one in queues.items() if not plan.is_gone(key[0])}
     for key in _queue_directories(plan):
         queues.setdefault(key, QueueState())
     for key, state in queues.items():
@@ -157,8 +156,7 @@ def missing_derived(plan: LogPlan, reports: Iterable[RangeReport]) -> Derived:
         keys += report.totals.keys
         for key, one in report.queues.items():
             queues.setdefault(key, QueueState()).spans.append([one.first, one.stop])
-    for key in _gone_topics(plan, queues):
-        del queues[key]
+    queues = {key: one for key, one in queues.items() if not plan.is_gone(key[0])}
     for key, state in queues.items():
         _check_rest(plan, key, state)
     return Derived(queues, {}, keys == 0 or not plan.config.message_index_enable, keys)
@@ -325,20 +323,6 @@ def _index_files(plan: LogPlan) -> list[str]:
         for one in listed(Path(plan.path, paths.INDEX)) or []
         if paths.parse_index_file_name(one.name) is not None and stat.S_ISREG(one.mode)
     ]
-
-
-def _gone_topics(plan: LogPlan, queues: Iterable[QueueKey]) -> list[QueueKey]:
-    """Return the queues of topics that a broker deleted, which notes nothing else.
-
-    As a recovery: after a clean exit these have neither an entry in topics.json nor a queue.
-    """
-    from rmqstore.directory.registry import TopicRegistry
-
-    base = Path(plan.path, paths.CONSUME_QUEUE)
-    known = TopicRegistry(plan.path, lenient=True).listed()
-    if plan.unclean or known is None or not base.is_dir():
-        return []
-    return [key for key in queues if key[0] not in known and not (base / key[0]).exists()]
 
 
 def _queue_directories(plan: LogPlan) -> Iterator[QueueKey]:
