@@ -104,3 +104,24 @@ def test_after_a_kill_a_topic_without_entry_and_queue_comes_back(root):
     repair(root, apply=True)
     found = [place for place in repairs.queued(root) if place[0] == "bills"]
     assert len(found) == len(records)
+
+
+def test_a_checkpoint_of_a_longer_log(root, tmp_path):
+    repairs.make(tmp_path / "longer", count=repairs.COUNT + 100)
+    shutil.copy(tmp_path / "longer/checkpoint", root / "checkpoint")
+    assert [one.action for one in repair(root).actions] == ["close"]
+    mended(root, actions={"close"})
+
+
+def test_a_log_file_on_a_disk_that_is_not_mounted(root, tmp_path):
+    file = repairs.log(1)
+    (root / file).rename(tmp_path / "elsewhere")
+    (root / file).symlink_to(tmp_path / "nowhere")
+    before = repairs.tree(root / "consumequeue")
+    for apply in (False, True):  # without its records the queues cannot be compared
+        [one] = [one for one in repair(root, apply=apply).actions if one.file == file]
+        assert (one.action, one.offset) == ("none", repairs.LOG)
+        assert "mount its disk" in one.message
+    assert repairs.tree(root / "consumequeue") == before
+    (tmp_path / "elsewhere").rename(tmp_path / "nowhere")
+    assert repair(root).actions == ()

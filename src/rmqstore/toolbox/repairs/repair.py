@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from rmqstore import opening
+from rmqstore.base import layout
 from rmqstore.base.arguments import wrong_value
 from rmqstore.config.file_sizes import sizes_left_open
 from rmqstore.config.store_config import StoreConfig
@@ -17,7 +19,7 @@ from rmqstore.files import paths
 from rmqstore.offline.broker_start import broker_start
 from rmqstore.offline.locking import locked
 from rmqstore.offline.ranges import LogPlan
-from rmqstore.offline.start_files import listed
+from rmqstore.offline.start_files import listed, numbers_of
 from rmqstore.toolbox.repairs.derived import Derived, check_derived, file_numbers, in_threads
 from rmqstore.toolbox.repairs.journal import Journal, open_journal, undo_unfinished, unfinished
 from rmqstore.toolbox.repairs.rebuild import make_derived, seal, threads, whole_plan
@@ -33,6 +35,7 @@ from rmqstore.toolbox.repairs.repair_log import (
     log_file_changes,
     misnamed_changes,
     single_file_change,
+    unreached_changes,
     walk_file,
 )
 from rmqstore.toolbox.repairs.repair_lost import LostRecords
@@ -266,7 +269,7 @@ def _planned(root: Path, config: Config) -> list[Action]:
 
 
 def _size_changes(root: Path, config: Config) -> list[Change]:
-    """Return the changes without which the size of the log's files is taken wrongly."""
+    """Return the changes without which the log's files cannot be read, or at a wrong size."""
     chosen = config
     if chosen is not None and not isinstance(chosen, StoreConfig):
         chosen = StoreConfig.from_file(chosen)
@@ -275,7 +278,8 @@ def _size_changes(root: Path, config: Config) -> list[Change]:
     configured = chosen.mapped_file_size_commit_log if chosen is not None and known else None
     directory = root / paths.COMMIT_LOG
     only = single_file_change(root, directory, configured)
-    return [*misnamed_changes(root, directory), *([only] if only is not None else [])]
+    sizes = [*misnamed_changes(root, directory), *([only] if only is not None else [])]
+    return [*unreached_changes(root, directory), *sizes]
 
 
 def _names(root: Path, lost: LostRecords) -> list[Change]:
@@ -358,6 +362,15 @@ def _closing(root: Path, config: Config, *, changed: bool) -> Iterator[Change]:
 
 
 def _checkpoint_beyond(root: Path, config: Config) -> str | None:
+    """Return the fault of a checkpoint that names records after the log's last one."""
+    with opening.open(root, config=config) as opened:
+        end = opened.recovery.log_end
+    # While the lock is held, opening takes the log for one that grows, and does not compare them.
+    magic, _, named, _, _ = numbers_of(
+        root / paths.CHECKPOINT, layout.WATERMARK, layout.WATERMARK_AT
+    )
+    if magic == layout.WATERMARK_MAGIC and named > end:
+        return f"it names the log up to {named}, and no record is behind {end}"
     found = broker_start(root, config=config).findings
     return next((one.message for one in found if one.kind == "checkpoint"), None)
 

@@ -36,7 +36,14 @@ from rmqstore.toolbox.repairs.repair_lost import (
     is_own,
     lost_records,
 )
-from rmqstore.toolbox.repairs.repair_plan import Action, Change, foreign_changes, move, nothing
+from rmqstore.toolbox.repairs.repair_plan import (
+    Action,
+    Change,
+    foreign_changes,
+    move,
+    nothing,
+    unreached,
+)
 
 __all__ = [
     "FileWalk",
@@ -45,6 +52,7 @@ __all__ = [
     "log_file_changes",
     "misnamed_changes",
     "single_file_change",
+    "unreached_changes",
     "walk_file",
 ]
 
@@ -122,6 +130,14 @@ def walk_file(plan: LogPlan, number: int) -> FileWalk:
 
 
 # ---- files
+
+
+def unreached_changes(root: Path, directory: Path) -> Iterator[Change]:
+    """Yield the log's files that cannot be examined: without them the queues cannot be compared."""
+    for one in listed(directory) or []:
+        start = paths.parse_offset_file_name(one.name)
+        if one.size < 0 and start is not None:
+            yield nothing(relative(root, one.path), start, unreached(one.path))
 
 
 def misnamed_changes(root: Path, directory: Path) -> Iterator[Change]:

@@ -11,7 +11,7 @@ from rmqstore.files.regular import kind_of
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.toolbox.repairs.journal import Journal
 
-__all__ = ["Action", "Change", "foreign_changes", "move", "nothing"]
+__all__ = ["Action", "Change", "foreign_changes", "move", "nothing", "unreached"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,13 @@ def move(action: str, file: str, size: int, message: str) -> Change:
     return Change(made, lambda journal: journal.move(file))
 
 
+def unreached(path: str) -> str:
+    """Return the remedy for an entry that cannot be examined."""
+    if Path(path).is_symlink():
+        return "a link that leads nowhere: mount its disk"
+    return "cannot be examined: check the permissions"
+
+
 def foreign_changes(
     root: Path, directory: str | Path, step: int, *, name: Callable[[str], int | None]
 ) -> Iterator[Change]:
@@ -85,10 +92,7 @@ def foreign_changes(
     for one in listed(directory) or []:
         file = relative(root, one.path)
         if one.size < 0:
-            if Path(one.path).is_symlink():
-                yield nothing(file, None, "a link that leads nowhere: mount its disk")
-            else:
-                yield nothing(file, None, "cannot be examined: check the permissions")
+            yield nothing(file, None, unreached(one.path))
             continue
         number = name(one.name)
         if not stat.S_ISREG(one.mode):
