@@ -125,3 +125,23 @@ def test_a_log_file_on_a_disk_that_is_not_mounted(root, tmp_path):
     assert repairs.tree(root / "consumequeue") == before
     (tmp_path / "elsewhere").rename(tmp_path / "nowhere")
     assert repair(root).actions == ()
+
+
+@pytest.mark.parametrize("length", [repairs.LOG + 8, 2 * repairs.LOG, 4096])
+def test_most_files_of_a_log_with_another_length(root, length):
+    files = [repairs.truncate(repairs.log(number), length) for number in (1, 2)]
+    repairs.several(*files)(root)
+    done = [one.action for one in repair(root).actions if one.file.startswith("commitlog")]
+    assert done[:2] == ["extend-file" if length < repairs.LOG else "cut-file"] * 2
+    assert repair(root, apply=True).left == 0
+    assert len(list((root / "commitlog").iterdir())) == 3
+    assert verify(root, full=True, jobs=1).clean
+
+
+def test_a_log_all_of_whose_files_are_longer(root):
+    for path in (root / "commitlog").iterdir():
+        repairs.truncate(path.relative_to(root), repairs.LOG + 8)(root)
+    before = repairs.readable(root)
+    assert len(before) == repairs.COUNT
+    repair(root, apply=True)
+    assert repairs.readable(root) == before

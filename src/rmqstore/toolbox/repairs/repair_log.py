@@ -141,7 +141,10 @@ def unreached_changes(root: Path, directory: Path) -> Iterator[Change]:
 
 
 def misnamed_changes(root: Path, directory: Path) -> Iterator[Change]:
-    """Yield the moves of files whose names are no multiples of the length that most files have."""
+    """Yield the moves of files whose names are no multiples of a file's length.
+
+    That is the length of which most names are multiples: several files may be cut, or longer.
+    """
     files = [
         (start, one)
         for one in listed(directory) or []
@@ -151,8 +154,10 @@ def misnamed_changes(root: Path, directory: Path) -> Iterator[Change]:
     ]
     if not files:
         return
-    [(size, count)] = Counter(one.size for _, one in files).most_common(1)
-    if count < 2 or size < layout.LOG_FILE_LEAST:
+    lengths = Counter(one.size for _, one in files if one.size >= layout.LOG_FILE_LEAST)
+    named = {size: sum(start % size == 0 for start, _ in files) for size in lengths}
+    size = max(lengths, key=lambda one: (named[one], lengths[one]), default=0)
+    if lengths[size] < 2 or 2 * named[size] <= len(files):
         return
     for start, one in files:
         if start % size:
