@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base.arguments import shown
 from rmqstore.base.layout import INT32_MAX, INT64_MAX
 from rmqstore.brokerfiles.bloom import BloomFilter
 from rmqstore.brokerfiles.configfile import ConfigFile
@@ -61,7 +62,7 @@ class ConsumerFilter:
     @classmethod
     def from_json(cls, topic: str, group: str, entry: Any) -> ConsumerFilter:
         """Return the subscription of an entry; ``ValueError`` if it is invalid."""
-        where = f"the filter of {group!r} for {topic!r}"
+        where = f"the filter of {shown(group)} for {shown(topic)}"
         entry = object_of(where, entry)
         bits = entry.get("bloomFilterData") or {}
         if not isinstance(bits, dict) or not isinstance(bits.get("bitPos") or [], list):
@@ -207,7 +208,7 @@ def _decode(data: Any) -> list[ConsumerFilter]:
     for topic, entry in _object(file_object(data), "filterDataByTopic").items():
         if entry is None:
             continue
-        groups = _object(object_of(f"topic {topic!r}", entry), "groupFilterData")
+        groups = _object(object_of(f"topic {shown(topic)}", entry), "groupFilterData")
         for group, one in groups.items():
             if one is not None:
                 found.append(ConsumerFilter.from_json(str(topic), str(group), one))
@@ -224,7 +225,7 @@ def _text(entry: dict[str, Any], where: str, name: str, default: str) -> str:
     if value is None:
         return default
     if not isinstance(value, str):
-        raise ValueError(f"{name} of {where} is {value!r}, must be text")
+        raise ValueError(f"{name} of {where} is {shown(value)}, must be text")
     return value
 
 
@@ -232,5 +233,5 @@ def _number(value: Any, what: str, most: int = INT64_MAX) -> int:
     if value is None:
         return 0
     if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{what} is {value!r}, must be 0 to {most}")
+        raise ValueError(f"{what} is {shown(value)}, must be 0 to {most}")
     return value

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rmqstore.base.arguments import shown
 from rmqstore.base.layout import INT32_MAX, INT64_MAX
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.fields import file_object, object_of
@@ -56,8 +57,10 @@ def _decode(data: Any) -> tuple[dict[int, int], dict[str, Any]]:
     for key, offset in table.items():
         text = str(key)
         if not (text.isascii() and text.isdigit() and 0 < int(text[:11]) <= INT32_MAX):
-            raise ValueError(f"level {key!r} must be 1 to {INT32_MAX}")
+            raise ValueError(f"level {shown(key)} must be 1 to {INT32_MAX}")
         if type(offset) is not int or not -1 <= offset <= INT64_MAX:
-            raise ValueError(f"offset of level {text} is {offset!r}, must be -1 to {INT64_MAX}")
+            raise ValueError(
+                f"offset of level {text} is {shown(offset)}, must be -1 to {INT64_MAX}"
+            )
         offsets[int(text)] = max(0, offset)
     return offsets, rest

@@ -11,11 +11,24 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-__all__ = ["MAX_CHARS", "MAX_DEPTH", "JsonError", "Parser", "Written", "dumps", "loads", "member"]
+__all__ = [
+    "MAX_CHARS",
+    "MAX_DEPTH",
+    "JsonError",
+    "JsonLimitError",
+    "Parser",
+    "Written",
+    "dumps",
+    "loads",
+    "member",
+]
 
 MAX_DEPTH = 64  # nested containers
 MAX_CHARS = 256 << 20
 _MAX_NUMBER_CHARS = 400
+# An empty list takes 80 bytes of memory for 2 of text, an object of one member 240 for 5. Where a
+# broker writes more than the first number of containers, each has longer names than this.
+_CONTAINERS, _CHARS_A_CONTAINER = 1 << 16, 16
 _STEP = 16  # values parsed between two steps
 
 _TOKEN = re.compile(
@@ -64,11 +77,16 @@ def loads(text: str, *, max_depth: int = MAX_DEPTH, max_chars: int = MAX_CHARS) 
     """Parse a JSON text, whose objects may have unquoted integers as keys.
 
     A bare key becomes an ``int``; of duplicate keys the last wins. Other text, or one of more than
-    ``max_depth`` nested containers or ``max_chars`` characters, is a :class:`JsonError`.
+    ``max_depth`` nested containers, ``max_chars`` characters, or as many containers as no broker
+    writes in its length, is a :class:`JsonError`.
     """
     if len(text) > max_chars:
-        raise JsonError(f"{len(text)} characters, at most {max_chars} are read", max_chars, 1)
+        raise JsonLimitError(f"{len(text)} characters, at most {max_chars} are read", max_chars, 1)
     return Parser(text, max_depth).parse()
+
+
+class JsonLimitError(JsonError):
+    """Text beyond a limit of this reader; a broker may be able to read it."""
 
 
 class Parser:
@@ -78,11 +96,20 @@ class Parser:
         self.text = text
         self.max_depth = max_depth
         self.at = 0  # next character to read
+        self.containers = 0
 
     def fail(self, reason: str, position: int | None = None) -> JsonError:
         """Return the error for ``position``, by default the current one."""
         where = self.at if position is None else position
-        return JsonError(reason, where, self.text.count("\n", 0, where) + 1)
+        return JsonError(reason, where, self.line_of(where))
+
+    def beyond(self, reason: str, position: int) -> JsonLimitError:
+        """Return the error for a limit that ``position`` exceeds."""
+        return JsonLimitError(reason, position, self.line_of(position))
+
+    def line_of(self, position: int) -> int:
+        """Return the line of a character, from 1."""
+        return self.text.count("\n", 0, position) + 1
 
     def found(self) -> str:
         """Return a description of the next token, for an error."""
@@ -156,7 +183,8 @@ class Parser:
     def check_number(self, match: re.Match[str]) -> None:
         """Refuse a number that takes longer to convert than to read."""
         if len(match["number"]) > _MAX_NUMBER_CHARS:
-            raise self.fail(f"a number of {len(match['number'])} characters", match.start("number"))
+            reason = f"a number of {len(match['number'])} characters"
+            raise self.beyond(reason, match.start("number"))
 
     def scalar(self, match: re.Match[str]) -> Any:
         """Return the value of a scalar token."""
@@ -186,8 +214,7 @@ class Parser:
             mark = match["mark"]
             value: Any
             if mark in ("{", "["):
-                if len(stack) >= self.max_depth:
-                    raise self.fail(f"more than {self.max_depth} levels", match.start("mark"))
+                self._count_container(match.start("mark"), len(stack))
                 value = {} if mark == "{" else []
                 if not self.peek_is("}" if mark == "{" else "]"):
                     stack.append((value, self.key() if mark == "{" else None))
@@ -204,6 +231,15 @@ class Parser:
                 raise self.fail(f"found {self.found()}, expected the end of the text")
             return root
         raise AssertionError  # the counting has no end
+
+    def _count_container(self, position: int, depth: int) -> None:
+        """Refuse a container too deep, or too many for their text."""
+        if depth >= self.max_depth:
+            raise self.beyond(f"more than {self.max_depth} levels", position)
+        self.containers += 1
+        if self.containers > _CONTAINERS + position // _CHARS_A_CONTAINER:
+            reason = f"{self.containers:,} objects and lists in {position:,} characters"
+            raise self.beyond(reason, position)
 
     def _close(self, stack: list[tuple[Any, Any]], value: Any) -> bool:
         """Add ``value``, close containers that end; return whether the root, which stays, did."""

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmqstore.base.arguments import shown
 from rmqstore.base.layout import INT32_MAX, INT64_MAX
 
 __all__ = [
@@ -82,7 +83,7 @@ def take_int(
         return default
     low = -most - 1 if least is None else least
     if type(value) is not int or not low <= value <= most:
-        raise ValueError(f"{name} of {where!r} is {value!r}, must be {low} to {most}")
+        raise ValueError(f"{name} of {shown(where)} is {shown(value)}, must be {low} to {most}")
     return value
 
 
@@ -92,7 +93,7 @@ def take_str(entry: dict[str, Any], where: str, name: str, default: str) -> str:
     if value is None:
         return default
     if not isinstance(value, str):
-        raise ValueError(f"{name} of {where!r} is {value!r}, must be text")
+        raise ValueError(f"{name} of {shown(where)} is {shown(value)}, must be text")
     return value
 
 
@@ -102,5 +103,5 @@ def take_bool(entry: dict[str, Any], where: str, name: str, default: bool) -> bo
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise ValueError(f"{name} of {where!r} is {value!r}, must be true or false")
+        raise ValueError(f"{name} of {shown(where)} is {shown(value)}, must be true or false")
     return value

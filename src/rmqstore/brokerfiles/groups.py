@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmqstore.base.arguments import shown
 from rmqstore.brokerfiles.entrytable import EntryTable
 from rmqstore.brokerfiles.fields import object_of, take_bool, take_int
 from rmqstore.files.paths import SUBSCRIPTION_GROUP_JSON
@@ -33,7 +34,7 @@ class GroupConfig:
     @classmethod
     def from_json(cls, name: str, entry: Any) -> GroupConfig:
         """Return the group of an entry; ``ValueError`` if it is invalid."""
-        rest = object_of(f"group {name!r}", entry)
+        rest = object_of(f"group {shown(name)}", entry)
         rest.pop("groupName", None)
         return cls(
             group_name=name,

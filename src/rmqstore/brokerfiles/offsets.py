@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from rmqstore.base.arguments import shown
 from rmqstore.base.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from rmqstore.brokerfiles.configfile import ConfigFile
 from rmqstore.brokerfiles.fields import file_object, object_of
@@ -96,7 +97,7 @@ def _decode_light(data: Any) -> tuple[Offsets, dict[str, Any], dict[str, Any]]:
     for key, offset in table.items():
         names = str(key).split(_SEPARATOR)
         if len(names) != 2 or not all(names):
-            raise ValueError(f"{key!r} in {_LIGHT_TABLE} is not a topic and a group")
+            raise ValueError(f"{shown(key)} in {_LIGHT_TABLE} is not a topic and a group")
         offsets[names[0], names[1]] = _decode_queues(str(key), {0: offset})
     return offsets, unknown, rest
 
@@ -119,13 +120,13 @@ def _decode(data: Any) -> tuple[Offsets, dict[str, Any], dict[str, Any]]:
 def _decode_queues(where: str, queues: Any) -> dict[int, int]:
     """Return queue id to offset; keys may be quoted, as other JSON writers do."""
     result: dict[int, int] = {}
-    for key, offset in object_of(repr(where), queues).items():
+    for key, offset in object_of(shown(where), queues).items():
         if isinstance(key, str) and _NUMBER.fullmatch(key) is None:
-            raise ValueError(f"queue {key!r} of {where!r} is no number")
+            raise ValueError(f"queue {shown(key)} of {shown(where)} is no number")
         queue_id = int(key)
         if not 0 <= queue_id <= INT32_MAX:
-            raise ValueError(f"queue {queue_id} of {where!r} must be 0 to {INT32_MAX}")
+            raise ValueError(f"queue {shown(queue_id)} of {shown(where)} must be 0 to {INT32_MAX}")
         if type(offset) is not int or not INT64_MIN <= offset <= INT64_MAX:
-            raise ValueError(f"offset of queue {queue_id} of {where!r} is {offset!r}")
+            raise ValueError(f"offset of queue {queue_id} of {shown(where)} is {shown(offset)}")
         result[queue_id] = offset
     return result

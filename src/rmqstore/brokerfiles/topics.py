@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmqstore.base.arguments import shown
 from rmqstore.brokerfiles.entrytable import EntryTable
 from rmqstore.brokerfiles.fields import DataVersion, object_of, take_bool, take_int, take_str
 from rmqstore.files.paths import TOPICS_JSON
@@ -35,7 +36,7 @@ class TopicConfig:
     @classmethod
     def from_json(cls, name: str, entry: Any) -> TopicConfig:
         """Return the topic of an entry; ``ValueError`` if it is invalid."""
-        rest = object_of(f"topic {name!r}", entry)
+        rest = object_of(f"topic {shown(name)}", entry)
         rest.pop("topicName", None)
         return cls(
             topic_name=name,

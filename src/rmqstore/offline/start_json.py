@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rmqstore.base.arguments import shown
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.configfile import MAX_BYTES
 from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
@@ -52,6 +53,7 @@ class _JsonFile(NamedTuple):
     state: State
     reason: str = ""
     names: Collection[object] = ()  # of the table's entries
+    unread: bool = False  # torn as far as known here: a broker may be able to read it
 
 
 def json_findings(root: Path, topics: Iterable[Topic]) -> Iterator[Finding]:
@@ -157,12 +159,13 @@ def read_json(path: Path, table: str, kinds: type | tuple[type, ...]) -> _JsonFi
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > MAX_BYTES:
-                return _JsonFile("torn", f"{size:,} bytes, of at most {MAX_BYTES:,}")
+                return _JsonFile("torn", f"{size:,} bytes, of at most {MAX_BYTES:,}", unread=True)
             data = file.read(size)  # not MAX_BYTES: read() allocates that much first
     except FileNotFoundError:
         return _JsonFile("nothing")
     except OSError as error:
-        return _JsonFile("torn", error.strerror or str(error))
+        unread = isinstance(error, PermissionError)
+        return _JsonFile("torn", error.strerror or str(error), unread=unread)
     return _parsed(path.name.removesuffix(".bak"), data, table, kinds)
 
 
@@ -172,6 +175,8 @@ def _parsed(name: str, data: bytes, table: str, kinds: type | tuple[type, ...]) 
     text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip(" \t\r\n")
     try:
         value = fastjson.loads(text) if text else ""
+    except fastjson.JsonLimitError as error:
+        return _JsonFile("torn", f"not read ({error})", unread=True)
     except fastjson.JsonError as error:
         return _JsonFile("torn", f"no JSON ({error})")
     return _decoded(name, value, text, table, kinds)
@@ -195,7 +200,7 @@ def _decoded(
         return _JsonFile("torn", f"{table} is no object")
     for key, entry in entries.items():
         if not isinstance(entry, kinds):
-            return _JsonFile("torn", f"{table} has {type(entry).__name__} for {key}")
+            return _JsonFile("torn", f"{table} has {type(entry).__name__} for {shown(key)}")
     if name == paths.TOPICS_JSON and value.get("dataVersion", {}) is None:
         return _JsonFile("torn", "dataVersion is null")
     return _JsonFile("good", names=entries)

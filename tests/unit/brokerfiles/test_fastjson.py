@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.brokerfiles.fastjson import JsonError, dumps, loads
+from rmqstore.brokerfiles.fastjson import JsonError, JsonLimitError, dumps, loads
 
 pytestmark = pytest.mark.pure
 
@@ -168,6 +169,38 @@ def test_size_is_bounded() -> None:
         loads("[1,2,3,4,5]", max_chars=10)
     with pytest.raises(JsonError, match="a number of 100000 characters"):
         loads("9" * 100_000)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("[],", "{},", '{"a":0},', '"a":{},', "1:[],"),
+        "[" * 50 + "]" * 50 + ",",
+        '{"a":' * 60 + "0" + "}" * 60 + ",",
+    ],
+)
+def test_memory_is_bounded_by_the_length(piece: str) -> None:
+    """An empty list takes 80 bytes for 3 of text."""
+    start, end = ("{", '"b":0}') if piece.startswith(('"', "1")) else ("[", "0]")
+    text = start + piece * ((4 << 20) // len(piece)) + end
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            JsonLimitError, match=r"objects and lists in [0-9,]+ characters \(line 1"
+        ):
+            loads(text)
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(text)
+    finally:
+        tracemalloc.stop()
+    some = start + piece * 600 + end
+    assert loads(some) is not None
+
+
+def test_as_many_objects_as_a_broker_writes() -> None:
+    """Offsets of groups with the shortest names, more than the free ones."""
+    table = {f"{topic:03}@{group:03}": {0: 1} for topic in range(300) for group in range(300)}
+    text = dumps({"offsetTable": table})
+    assert loads(text)["offsetTable"] == table
 
 
 def test_long_strings_cost_their_length() -> None:

@@ -6,15 +6,20 @@ import shutil
 import stat
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rmqstore.brokerfiles import configfile
 from rmqstore.brokerfiles.configfile import ConfigFile
+from rmqstore.brokerfiles.consumerfilters import ConsumerFilterTable
+from rmqstore.brokerfiles.delays import DelayTable
+from rmqstore.brokerfiles.groups import GroupTable
 from rmqstore.brokerfiles.offsets import OffsetTable
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from rmqstore.errors import StoreCorruptError
+from rmqstore.offline.start_json import JSON_FILES, read_json
 
 pytestmark = pytest.mark.pure
 
@@ -412,3 +417,42 @@ def test_names_that_cannot_be_told_apart(tmp_path: Path, key: tuple[str, str]) -
     with pytest.raises(ValueError, match="must not be empty or contain '@'"):
         table.save()
     assert not (tmp_path / "config").exists()
+
+
+LONG = json.dumps("x" * 5_000_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("topics", f'{{"topicConfigTable":{{"a":{{"perm":{LONG}}}}}}}'),
+        ("topics", f'{{"topicConfigTable":{{{LONG}:{{"perm":-1}}}}}}'),
+        ("topics", f'{{"topicConfigTable":{{{LONG}:0}}}}'),
+        ("subscriptionGroup", f'{{"subscriptionGroupTable":{{"a":{{"retryMaxTimes":{LONG}}}}}}}'),
+        ("subscriptionGroup", f'{{"subscriptionGroupTable":{{{LONG}:0}}}}'),
+        ("consumerOffset", f'{{"offsetTable":{{"a@b":{{{LONG}:0}}}}}}'),
+        ("consumerOffset", f'{{"offsetTable":{{"a@{LONG[1:-1]}":{{0:null}}}}}}'),
+        ("consumerOffset", f'{{"offsetTable":{{"a@b":{{0:{LONG}}}}}}}'),
+        ("delayOffset", f'{{"offsetTable":{{{LONG}:0}}}}'),
+        ("delayOffset", f'{{"offsetTable":{{1:{LONG}}}}}'),
+        ("consumerFilter", f'{{"filterDataByTopic":{{{LONG}:0}}}}'),
+        ("consumerFilter", f'{{"filterDataByTopic":{{"a":{{"groupFilterData":{{{LONG}:0}}}}}}}}'),
+    ],
+)
+def test_an_error_shows_a_bounded_part_of_a_value(root: Path, name: str, text: str) -> None:
+    for path in (root / "config").glob(f"{name}.json*"):
+        path.unlink()
+    (root / f"config/{name}.json").write_text(text)
+    load = {
+        "topics": TopicTable.load,
+        "subscriptionGroup": GroupTable.load,
+        "consumerOffset": OffsetTable.load,
+        "delayOffset": DelayTable.load,
+        "consumerFilter": partial(ConsumerFilterTable.load, now=0),
+    }[name]
+    with pytest.raises(StoreCorruptError) as caught:
+        load(root)
+    assert len(str(caught.value)) < 1000
+    for one in JSON_FILES:
+        if one[0] == f"{name}.json":
+            assert len(read_json(root / f"config/{name}.json", *one[1:3]).reason) < 1000

@@ -171,6 +171,31 @@ def test_a_json_file_that_only_a_broker_can_read_stays(whole, tmp_path):
     assert "move it away" in one.message
 
 
+@pytest.mark.parametrize("backup", ["good", "dense", "gone"])
+@pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json", "delayOffset.json"])
+def test_a_json_file_of_more_lists_than_are_read_stays(whole, tmp_path, name, backup):
+    root = copied(whole, tmp_path)
+    main, other = (root / "config" / one for one in (name, f"{name}.bak"))
+    if backup == "good":
+        if main.exists():
+            main.replace(other)
+        else:
+            other.write_text("{}")
+    else:
+        other.unlink(missing_ok=True)
+    dense = '{"x":[' + "[]," * 300_000 + "[]]}"
+    (other if backup == "dense" else main).write_text(dense)
+    if backup == "dense":
+        main.unlink(missing_ok=True)
+    before = repairs.tree(root / "config")
+    [one] = repair(root, apply=True).actions
+    assert (one.action, one.file) == (
+        "none", f"config/{name}{'.bak' if backup == 'dense' else ''}")  # fmt: skip
+    assert "objects and lists in" in one.message
+    assert "move it away" in one.message
+    assert repairs.tree(root / "config") == before
+
+
 def test_undo_is_refused_once_the_store_was_written_to(whole, tmp_path):
     root = copied(whole, tmp_path)
     repairs.DAMAGE["queue-file-empty"](root)

@@ -340,6 +340,9 @@ def _others(root: Path, derived: Derived) -> list[Change]:
     for topic, queue_id in (key for key, state in derived.queues.items() if state.spans):
         queues.setdefault(topic, []).append(queue_id)
     changes = list(json_changes(root))
+    unread = {one.action.file.removesuffix(".bak") for one in changes if one.make is None}
+    if f"{paths.CONFIG}/{paths.TOPICS_JSON}" in unread:
+        return changes
     here = {one.action.file for one in changes if one.make is not None}
     topics = topics_change(root, queues)
     if topics is not None and (topics.action.file not in here or topics.action.message):

@@ -15,7 +15,6 @@ from pathlib import Path
 from rmqstore.base import layout
 from rmqstore.base.syncing import sync_file
 from rmqstore.brokerfiles import fastjson
-from rmqstore.brokerfiles.configfile import MAX_BYTES
 from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from rmqstore.errors import StoreCorruptError
@@ -106,8 +105,8 @@ def json_changes(root: Path) -> Iterator[Change]:
         backup = read_json(path.with_name(f"{name}.bak"), table, kinds)
         file = f"{paths.CONFIG}/{name}"
         reason = main.reason or "missing or empty"
-        if _is_unread(path):
-            yield _unread(file, reason)
+        if main.unread or backup.unread:
+            yield _unread(file, reason) if main.unread else _unread(f"{file}.bak", backup.reason)
         elif backup.state == "good":
             size = path.with_name(f"{name}.bak").stat().st_size
             action = Action("restore-json", file, None, size, f"{reason}: {name}.bak is whole")
@@ -124,8 +123,6 @@ def json_changes(root: Path) -> Iterator[Change]:
 def _set_aside(root: Path, file: str, reason: str, refused: str, without: str) -> Change:
     """Return the move of a torn JSON file and its ``.bak``, which nothing else tells."""
     here = [one for one in (file, f"{file}.bak") if os.path.lexists(root / one)]
-    if any(map(_is_unread, (root / one for one in here))):
-        return _unread(file, reason)
     size = sum(os.lstat(root / one).st_size for one in here)
 
     def make(journal: Journal) -> str | None:
@@ -138,13 +135,6 @@ def _set_aside(root: Path, file: str, reason: str, refused: str, without: str) -
 
 def _unread(file: str, reason: str) -> Change:
     return nothing(file, None, f"{reason}: make it readable, or move it away")
-
-
-def _is_unread(path: Path) -> bool:
-    """Whether a broker may be able to read what is not read here."""
-    if not path.is_file():
-        return False
-    return path.stat().st_size > MAX_BYTES or not os.access(path, os.R_OK)
 
 
 def _from_backup(root: Path, file: str) -> Callable[[Journal], str | None]:
@@ -180,8 +170,6 @@ def topics_change(root: Path, queues: Mapping[str, Iterable[int]]) -> Change | N
     try:
         known = {entry.topic_name for entry in TopicTable.load(root)}
     except StoreCorruptError as error:
-        if _is_unread(root / file):
-            return None  # json_changes says so
         known, reason = set(), error.reason
     missing = [
         name
