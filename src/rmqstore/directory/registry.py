@@ -114,8 +114,14 @@ class TopicRegistry:
         return len(self._table) + sum(name not in self._table for name in list(self._next.entries))
 
     def listed(self) -> list[str] | None:
-        """Return the names in ``topics.json``; ``None`` if it is missing or was torn."""
+        """Return the names in ``topics.json``, without which a topic was deleted.
+
+        ``None`` if the file is missing or was torn, or no queue has a file: a broker then
+        dispatches the whole log, whatever topics it knows.
+        """
         if self._table.file.loaded_from != self._table.file.path:
+            return None
+        if not _has_file(os.path.join(self._root, paths.CONSUME_QUEUE), 2):  # noqa: PTH118
             return None
         return [entry.topic_name for entry in self]
 
@@ -309,6 +315,15 @@ class TopicRegistry:
             if isinstance(error, SyncError) and self._sync_failed is not None:
                 self._sync_failed(error)
             raise
+
+
+def _has_file(directory: str, depth: int) -> bool:
+    """Whether any directory ``depth`` levels down has an entry."""
+    try:
+        with os.scandir(directory) as entries:
+            return any(depth == 0 or _has_file(one.path, depth - 1) for one in entries)
+    except OSError:
+        return False
 
 
 def _unless_there(entry: TopicConfig, there: TopicConfig | None) -> TopicConfig | None:

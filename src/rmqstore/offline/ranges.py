@@ -140,18 +140,20 @@ class LogPlan:
             any_version=self.any_version,
         )
 
-    def is_gone(self, topic: str) -> bool:
-        """Whether a broker deleted a topic, which notes nothing else.
+    def is_gone(self, topic: str, log_stop: int) -> bool:
+        """Whether a topic was deleted whose last record ends at ``log_stop``; as a recovery.
 
-        As a recovery: after a clean exit these have neither an entry in topics.json nor a queue.
+        A broker notes nothing: after a clean exit it leaves neither an entry in topics.json nor a
+        queue.
         """
-        queues = Path(self.path, paths.CONSUME_QUEUE)
+        if Path(self.path, paths.CONSUME_QUEUE, topic).exists():
+            return False
+        if log_stop <= self.deleted.get(topic, 0):
+            return True
         return (
             not os.path.lexists(Path(self.path, paths.ABORT))
             and self._listed_topics is not None
             and topic not in self._listed_topics
-            and queues.is_dir()
-            and not (queues / topic).exists()
         )
 
     @cached_property

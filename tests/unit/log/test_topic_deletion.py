@@ -225,7 +225,10 @@ def test_a_broker_deleted_a_topic(without_orders, verify, index):
             assert len(store["orders"][0]) == 0
 
 
-@pytest.mark.parametrize("doubt", ["killed", "no topics.json", "torn", "listed", "a queue", "own"])
+DOUBTS = ["killed", "no topics.json", "torn", "listed", "a queue", "no queues", "no files", "own"]
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
 def test_a_topic_without_queues_is_shown_where_in_doubt(without_orders, doubt):
     root, _ = without_orders
     path = root / "config" / "topics.json"
@@ -244,6 +247,11 @@ def test_a_topic_without_queues_is_shown_where_in_doubt(without_orders, doubt):
         path.write_text(json.dumps(table))
     elif doubt == "a queue":
         (root / "consumequeue" / "orders" / "1").mkdir(parents=True)
+    elif doubt.startswith("no "):  # a broker dispatches the whole log then
+        shutil.rmtree(root / "consumequeue")
+        (root / "consumequeue/others/0" if doubt == "no files" else root / "consumequeue").mkdir(
+            parents=True
+        )
     else:
         names = ["RMQ_SYS_TRACE_TOPIC", "%RETRY%group"]
         for name in names:

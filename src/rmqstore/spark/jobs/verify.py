@@ -310,7 +310,7 @@ class _UnitCheck:
                     where = topic, queue_id, start + number
                     row = *where, one.physical_offset, str(path), _text(one)
                     if other is None:
-                        if not self._plan.is_gone(topic):
+                        if not self._plan.is_gone(topic, one.physical_offset + one.size):
                             yield ("unit_missing", *row, None)
                     elif other.physical_offset == one.physical_offset or not walk.has_unit(
                         *where, other.physical_offset, other.size

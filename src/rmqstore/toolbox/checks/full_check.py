@@ -398,7 +398,8 @@ class _UnitsOfRange:
     def _kind(self, queue: _Queue, at: int, one: UnitDifference, *, has_file: bool) -> str | None:
         """Return the kind of a difference; ``None`` if another record has the queue offset."""
         if one.found is None:
-            if not has_file and (self._plan.unclean or self._plan.is_gone(queue[0])):
+            stop = one.expected.physical_offset + one.expected.size
+            if not has_file and (self._plan.unclean or self._plan.is_gone(queue[0], stop)):
                 return None  # a recovery makes the queue, or leaves it out
             return "unit-missing" if has_file else "queue-missing"
         found = one.found

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -56,6 +56,7 @@ class QueueState:
     """A queue as the log and its files show it; queue offsets."""
 
     spans: list[list[int]] = field(default_factory=list)  # of the log's records, [first, stop)
+    log_stop: int = 0  # end of the last of them in the log
     bad: set[int] = field(default_factory=set)  # byte offsets of files that differ
     units: dict[int, int] = field(default_factory=dict)  # by file
     surplus: set[int] = field(default_factory=set)  # files that the log does not have
@@ -130,8 +131,9 @@ def check_derived(plan: LogPlan, jobs: int, *, index: bool = True) -> Derived:
         for key, state in one.queues.items():
             known = queues.setdefault(key, QueueState())
             known.spans += state.spans
+            known.log_stop = max(known.log_stop, state.log_stop)
             known.bad |= state.bad
-    queues = {key: one for key, one in queues.items() if not plan.is_gone(key[0])}
+    queues = _kept(plan, queues)
     for key in _queue_directories(plan):
         queues.setdefault(key, QueueState())
     for key, state in queues.items():
@@ -155,8 +157,10 @@ def missing_derived(plan: LogPlan, reports: Iterable[RangeReport]) -> Derived:
     for report in reports:
         keys += report.totals.keys
         for key, one in report.queues.items():
-            queues.setdefault(key, QueueState()).spans.append([one.first, one.stop])
-    queues = {key: one for key, one in queues.items() if not plan.is_gone(key[0])}
+            state = queues.setdefault(key, QueueState())
+            state.spans.append([one.first, one.stop])
+            state.log_stop = max(state.log_stop, one.log_stop)
+    queues = _kept(plan, queues)
     for key, state in queues.items():
         _check_rest(plan, key, state)
     return Derived(queues, {}, keys == 0 or not plan.config.message_index_enable, keys)
@@ -181,6 +185,7 @@ def _check_range(plan: LogPlan, index_files: Sequence[str], number: int) -> _Che
                         state.spans[-1][1] = run.stop
                     else:
                         state.spans.append([run.first, run.stop])
+                    state.log_stop = run.log_stop
                     if not files.same(run, walk):
                         state.bad.add(files.file_start(run))
                 entries.compare(found.entries)
@@ -323,6 +328,11 @@ def _index_files(plan: LogPlan) -> list[str]:
         for one in listed(Path(plan.path, paths.INDEX)) or []
         if paths.parse_index_file_name(one.name) is not None and stat.S_ISREG(one.mode)
     ]
+
+
+def _kept(plan: LogPlan, queues: Mapping[QueueKey, QueueState]) -> dict[QueueKey, QueueState]:
+    """Return the queues of topics that were not deleted."""
+    return {key: one for key, one in queues.items() if not plan.is_gone(key[0], one.log_stop)}
 
 
 def _queue_directories(plan: LogPlan) -> Iterator[QueueKey]:
