@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Difference", "difference", "difference_of"]
 
-_PIECE = 1 << 17  # units of each store in memory at a time
+_PIECE = 1 << 14  # units of each store: larger memory is unmapped, and faults anew, each time
 _EXT_MOST = -INT32_MAX - 2  # a tags code up to here is an address of consumequeue_ext
 _OFFSET_AT, _OFFSET_END = 28, 36  # of the physical offset in a record
 _LISTED_SECONDS = 0.1  # how often a reader lists files
