@@ -62,7 +62,7 @@ def plan(
     the disk is 75, 85 and 90 % full; which groups lose messages that they have not consumed.  A
     broker deletes by the times of the files, which a copy may not have kept.
     """
-    from rmqstore.toolbox.plan import broker_config, plan_of
+    from rmqstore.toolbox.forecast import broker_config, plan_of
 
     with open_store(store, "r", config, warn=False) as opened, Progress("reading"):
         with catch_warnings():

@@ -27,8 +27,8 @@ from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.shown import Shown, shape_options
 from rmqstore.cli.walk import Damaged
+from rmqstore.toolbox.backlog import unconsumed_of
 from rmqstore.toolbox.search import Search, grep_of
-from rmqstore.toolbox.unconsumed import unconsumed_of
 
 __all__ = ["grep", "unconsumed"]
 

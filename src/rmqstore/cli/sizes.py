@@ -23,7 +23,7 @@ from rmqstore.cli.progress import Progress
 from rmqstore.cli.table import print_fields
 from rmqstore.cli.text import human_bytes, human_count, plural
 from rmqstore.cli.writers import writer_for
-from rmqstore.toolbox.disk_use import DISK_USE_KEYS, disk_use_keys, disk_use_of, statistics_of
+from rmqstore.toolbox.sizes import DISK_USE_KEYS, disk_use_keys, disk_use_of, statistics_of
 
 if TYPE_CHECKING:
     from rmqstore.errors import StoreCorruptError

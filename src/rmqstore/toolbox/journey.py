@@ -14,7 +14,7 @@ from rmqstore.errors import MessageNotFoundError, StoreCorruptError
 from rmqstore.services.half_queue import named_halves
 from rmqstore.services.schedule_search import record_at
 from rmqstore.services.stored import HALF_TOPIC, MAX_TIME_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
-from rmqstore.toolbox.disk_use import group_of
+from rmqstore.toolbox.sizes import group_of
 from rmqstore.traces import EndTransaction, Pub, SubAfter, SubBefore, decode_traces, is_trace_topic
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreCorruptError
 from rmqstore.metrics import RUNTIME, StoreCollector, need_client
 from rmqstore.offline.broker_start import broker_start_of
-from rmqstore.toolbox.disk_use import disk_use_of
+from rmqstore.toolbox.sizes import disk_use_of
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -22,9 +22,9 @@ from rmqstore.files.paths import dead_letter_topic
 from rmqstore.offline.start_losses import log_of
 from rmqstore.toolbox import report_html as page
 from rmqstore.toolbox.checks.verify import Report, report_on
-from rmqstore.toolbox.disk_use import disk_use_of
-from rmqstore.toolbox.plan import broker_config, plan_of
+from rmqstore.toolbox.forecast import broker_config, plan_of
 from rmqstore.toolbox.settings import ConfigEntry, config_lint, config_show
+from rmqstore.toolbox.sizes import disk_use_of
 
 if TYPE_CHECKING:
     from rmqstore.store import MessageStore

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore import toolbox
 
 pytestmark = pytest.mark.pure
 
@@ -83,6 +84,47 @@ except SystemExit as end: assert not end.code, end.code
 print()
 """
         assert not loaded_after(use) & unneeded, verb
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("verify", "STORE"), {"checks"}),
+        (("plan", "STORE"), {"forecast"}),
+        (("du", "STORE"), {"sizes"}),
+        (("offsets", "STORE", "get", "-g", "g"), {"offsets"}),
+        (("unconsumed", "STORE", "-g", "g"), {"backlog", "search"}),
+        (("export", "STORE", "OUT"), {"exchange"}),
+        (("diff", "STORE", "STORE"), {"copies"}),
+    ],
+)
+def test_a_verb_loads_its_tools_alone(
+    tmp_path: Path, arguments: tuple[str, ...], parts: set[str]
+) -> None:
+    with rmqstore.open(tmp_path / "store", "a", config=rmqstore.StoreConfig.small()) as store:
+        store.put("t", b"x", queue_id=0)
+        with store.consumer("t", group="g") as consumer:
+            assert next(iter(consumer)).body == b"x"
+            consumer.commit()
+    places = {"STORE": str(tmp_path / "store"), "OUT": str(tmp_path / "out.jsonl")}
+    use = f"""
+from rmqstore.cli import main
+try: main({[places.get(one, one) for one in arguments]!r})
+except SystemExit as end: assert not end.code, end.code
+print()
+"""
+    loaded = [name.split(".")[2:] for name in loaded_after(use) if "rmqstore.toolbox." in name]
+    assert {first for first, *_ in loaded} == parts
+
+
+def test_tools_are_attributes_whichever_is_first() -> None:
+    assert set(toolbox.__all__) == set(toolbox._MODULES) <= set(dir(toolbox))
+    modules = {module.partition(".")[0] for module in toolbox._MODULES.values()}
+    assert not modules & set(toolbox.__all__)  # a module would hide the function
+    for name in toolbox.__all__:
+        assert callable(getattr(toolbox, name)), name
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = toolbox.nope  # type: ignore[attr-defined]
 
 
 def test_import_is_fast() -> None:

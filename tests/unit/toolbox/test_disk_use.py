@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import rmqstore
 from rmqstore import toolbox
-from rmqstore.toolbox.disk_use import disk_use_of
+from rmqstore.toolbox.sizes import disk_use_of
 
 pytestmark = pytest.mark.pure
 
