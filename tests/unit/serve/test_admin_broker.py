@@ -36,7 +36,7 @@ def in_loop(server: Server, call: Callable[[], object]) -> object:
     async def called() -> object:
         return call()
 
-    return asyncio.run_coroutine_threadsafe(called(), server.gateway.work.loop).result(10)
+    return asyncio.run_coroutine_threadsafe(called(), server.gateway.work.loop).result(60)
 
 
 def put(server: Server, topic: str, count: int) -> int:

@@ -69,7 +69,7 @@ def answered(
     thread = threading.Thread(target=reply_once)
     thread.start()
     answer = operator.ask(code, fields)
-    thread.join(10)
+    thread.join(60)
     return answer, seen[0]
 
 
@@ -204,7 +204,7 @@ def test_a_consumer_that_goes_or_is_silent(
     answer = operator.ask(307, asked)
     assert answer.code == 207
     assert "Timeout" in str(answer.remark)
-    monkeypatch.setattr("rmqstore.serve.admin.forwarding._SECONDS", 10.0)
+    monkeypatch.setattr("rmqstore.serve.admin.forwarding._SECONDS", 60.0)
     number = operator.send(307, asked)
     member.next_request(307)  # the first one, which was not answered
     member.next_request(307)

@@ -67,7 +67,7 @@ def header_of(code: object, fields: object = None, **others: object) -> bytes:
 def read_to_the_end(client: RemotingClient) -> bytes:
     """Return what comes until the server closes the connection."""
     data = bytearray()
-    client.socket.settimeout(20)
+    client.socket.settimeout(60)
     try:
         while more := client.socket.recv(1 << 16):
             data += more
@@ -254,7 +254,7 @@ def test_tls_on_a_plain_port(server: Server, other: RemotingClient) -> None:
     context.verify_mode = ssl.CERT_NONE
     host, port = server.address.split(":")
     with (
-        socket.create_connection((host, int(port)), 20) as plain,
+        socket.create_connection((host, int(port)), 60) as plain,
         pytest.raises((ssl.SSLError, ConnectionError)),
     ):
         context.wrap_socket(plain)

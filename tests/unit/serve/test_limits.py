@@ -42,7 +42,7 @@ def is_served(client: RemotingClient) -> bool:
 
 def is_closed(client: RemotingClient) -> bool:
     try:
-        client.socket.settimeout(10)
+        client.socket.settimeout(60)
         while client.socket.recv(1 << 16):
             pass
     except TimeoutError:
