@@ -10,6 +10,7 @@ import pytest
 
 from rmqstore import StoreConfig
 from rmqstore.serve import page as page_module
+from rmqstore.serve.admin import forwarding, resets
 from rmqstore.serve.network import connection, turns
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Settings
@@ -29,6 +30,13 @@ def wait_until() -> Callable[[Callable[[], object]], None]:
             time.sleep(0.005)
 
     return wait
+
+
+@pytest.fixture(autouse=True)
+def patient_forwarding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have consumers that are asked answer within a minute: on a busy machine 5 s are too few."""
+    monkeypatch.setattr(resets, "_STATUS_SECONDS", 60.0)
+    monkeypatch.setattr(forwarding, "_SECONDS", 60.0)
 
 
 @pytest.fixture

@@ -200,11 +200,11 @@ def test_a_consumer_that_goes_or_is_silent(
     operator: RemotingClient, member: RemotingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, object] = {"consumerGroup": "g", "clientId": "c1"}
-    monkeypatch.setattr("rmqstore.serve.admin.forwarding._SECONDS", 0.1)
-    answer = operator.ask(307, asked)
+    with monkeypatch.context() as patch:
+        patch.setattr("rmqstore.serve.admin.forwarding._SECONDS", 0.1)
+        answer = operator.ask(307, asked)
     assert answer.code == 207
     assert "Timeout" in str(answer.remark)
-    monkeypatch.setattr("rmqstore.serve.admin.forwarding._SECONDS", 60.0)
     number = operator.send(307, asked)
     member.next_request(307)  # the first one, which was not answered
     member.next_request(307)
