@@ -142,6 +142,7 @@ def test_an_idle_trigger(spark: Any, store: rmqstore.MessageStore) -> None:
     query = stream(spark, store).writeStream.format("noop").start()
     try:
         until(lambda: query.lastProgress and query.lastProgress["numInputRows"])
+        until(lambda: query.status["isDataAvailable"] is False)
         time.sleep(1)  # some triggers without data
         assert query.isActive
         assert query.status["isDataAvailable"] is False

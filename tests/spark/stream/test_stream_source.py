@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -250,22 +251,27 @@ def test_no_more_bytes_than_asked_for(store: rmqstore.MessageStore) -> None:
     check_all_once(query, store)
 
 
-def test_a_batch_waits_for_enough_messages_but_not_for_ever(store: rmqstore.MessageStore) -> None:
+def test_a_batch_waits_for_enough_messages_but_not_for_ever(
+    store: rmqstore.MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("rmqstore.spark.stream.progress.time", clock)
     fill(store, "orders", 1, 2)
     waiting = {"minMessagesPerTrigger": "5", "maxTriggerDelay": "400ms"}
     query = Query(options(store, consumeFrom="first", **waiting))
     assert query.trigger()  # the first one waits for nothing
-    began = time.monotonic()
     fill(store, "orders", 1, 2)
+    now[0] += 0.3
     assert not query.trigger()
     fill(store, "orders", 1, 3)
     assert query.trigger()
     assert len(query.batches[1]) == 5
     fill(store, "orders", 1, 1)
-    while not query.trigger():
-        assert time.monotonic() - began < 10
-        time.sleep(0.02)
-    assert time.monotonic() - began > 0.4
+    now[0] += 0.3  # since the last batch
+    assert not query.trigger()
+    now[0] += 0.2
+    assert query.trigger()
     query.start(options(store, **waiting), available_now=True)
     fill(store, "orders", 1, 1)
     query.all()
