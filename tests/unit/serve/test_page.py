@@ -7,7 +7,6 @@ import contextlib
 import json
 import re
 import select
-import socket
 import struct
 import sys
 import time
@@ -20,6 +19,7 @@ from rmqstore.serve.figures import http
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
 from support.pages import get, open_to, raw
+from support.ports import quiet_port
 from support.remoting import RemotingClient
 from support.serving import wait_until
 
@@ -284,9 +284,7 @@ def test_without_the_client_nothing_is_made(tmp_path, monkeypatch):
 
 def test_a_start_that_fails_lets_go_of_the_port(server, tmp_path):
     (tmp_path / "file").write_text("no directory")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = quiet_port()
     for _ in range(2):
         with pytest.raises(OSError, match="file"):
             rmqstore.serve(tmp_path / "file", metrics_port=port)
@@ -295,8 +293,9 @@ def test_a_start_that_fails_lets_go_of_the_port(server, tmp_path):
 
 
 @pytest.mark.long
-def test_connections_to_the_page_are_few(server):
+def test_connections_to_the_page_are_few(server, monkeypatch):
     """64 that say nothing; for each one more the oldest of them is closed."""
+    monkeypatch.setattr(http, "_READ_SECONDS", 600.0)  # none is closed for its silence
     silent = [open_to(server) for _ in range(64)]
     wait_until(lambda: server.in_loop(lambda: len(server._metrics._serving)) == 64)
     for path in ("/metrics", "/", "/api/overview"):

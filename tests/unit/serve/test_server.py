@@ -23,6 +23,7 @@ import pytest
 import rmqstore
 from rmqstore.serve.network.sockets import is_loopback, own_address, split_address
 from rmqstore.serve.server import Server
+from support.ports import quiet_port
 from support.remoting import RemotingClient
 
 ROUTE = 105
@@ -145,7 +146,7 @@ def test_the_port_minus_two_is_for_the_vip_channel():
 
 
 def test_a_port_in_use(tmp_path):
-    with rmqstore.serve() as server:
+    with rmqstore.serve(port=quiet_port()) as server:
         port = int(server.address.split(":")[1])
         with pytest.raises(OSError, match="in use") as caught:
             rmqstore.serve(tmp_path / "store", port=port)
@@ -273,25 +274,20 @@ def test_close_from_any_thread():
         server.in_loop(print)
 
 
-def test_close_in_its_own_loop():
+def test_close_in_its_own_loop(wait_until):
     server = rmqstore.serve()
     server.gateway.work.loop.call_soon_threadsafe(server.close)
-    deadline = time.monotonic() + LIMIT
-    while not server.store.closed and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert server.store.closed
+    wait_until(lambda: server.store.closed)
 
 
-def test_an_error_that_would_end_the_loop(caplog):
+def test_an_error_that_would_end_the_loop(caplog, wait_until):
     with rmqstore.serve() as server:
 
         def leave() -> None:
             raise SystemExit(3)
 
         server.gateway.work.loop.call_soon_threadsafe(leave)
-        deadline = time.monotonic() + LIMIT
-        while "goes on" not in caplog.text and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_until(lambda: "goes on" in caplog.text)
         assert route_of(server.address)
     assert server.store.closed
 
@@ -401,6 +397,7 @@ import asyncio, sys
 sys.modules["uvloop"] = None
 sys.modules["orjson"] = None
 import rmqstore
+from support.ports import quiet_port
 from support.remoting import RemotingClient
 with rmqstore.serve() as server, RemotingClient(server.address) as client:
     assert type(server.gateway.work.loop).__module__.startswith("asyncio"), server.gateway.work.loop

@@ -5,12 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import random
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ import rmqstore
 from rmqstore.cli import main
 from rmqstore.serve.network import sockets
 from rmqstore.serve.server import Server
+from support.ports import quiet_port, taken
 from support.remoting import RemotingClient
 
 pytestmark = pytest.mark.pure
@@ -30,28 +29,9 @@ SEND = {"a": "p", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1
 
 @pytest.fixture
 def first() -> Iterator[Server]:
-    """Return a server whose neighbours two ports on and back stay nobody's.
-
-    Its port is none that the system chooses for others: tests that run beside this one take those.
-    """
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for _ in range(100):
-        port = random.randrange(lowest // 2, lowest - 8)
-        with suppress(OSError), ExitStack() as free:
-            for near in (port - 4, port - 2, port, port + 2):
-                free.enter_context(taken("127.0.0.1", near))
-            break
-    with rmqstore.serve(port=port) as server:
+    """Return a server whose neighbours two ports on and back stay nobody's."""
+    with rmqstore.serve(port=quiet_port()) as server:
         yield server
-
-
-def taken(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.bind((host, port))
-    made.listen()
-    return made
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", "0.0.0.0", "localhost"])
