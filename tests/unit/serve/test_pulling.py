@@ -16,7 +16,7 @@ from rmqstore.serve.settings import Limits, Settings
 from rmqstore.serve.wire.frames import FAQ
 from rmqstore.types import GetStatus
 from support.remoting import Frame, RemotingClient
-from support.serving import bodies, consumer, heartbeat, on_loop, wait_until
+from support.serving import bodies, consumer, end_holds, heartbeat, on_loop, wait_until
 
 COMMIT, SUSPEND, SUBSCRIPTION, LITE = 1, 2, 4, 16
 
@@ -207,16 +207,6 @@ def hold(client: RemotingClient, millis: int = 20_000, **other: Any) -> int:
 
 def held(server: Server) -> int:
     return on_loop(server, lambda gateway: len(gateway.holds))
-
-
-def end_holds(server: Server) -> None:
-    """End the held pulls, as their timers do: a test that is late would not see them held."""
-
-    def end(gateway: Any) -> None:
-        for ends in list(gateway.holds._ending):
-            gateway.holds._expire(ends)
-
-    on_loop(server, end)
 
 
 def test_a_pull_is_held_until_a_message_comes(server: Server, client: RemotingClient) -> None:

@@ -20,7 +20,7 @@ from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Limits, Settings
 from rmqstore.serve.wire.frames import Answer
 from support.remoting import RemotingClient
-from support.serving import bodies, consumer, heartbeat, wait_until
+from support.serving import bodies, consumer, end_holds, heartbeat, wait_until
 from support.unread import OPEN, PULL, answers, is_settled, silent, unwritten, with_small_buffers
 
 TLS = Path(__file__).parents[2] / "data" / "tls"
@@ -119,11 +119,12 @@ def test_many_pulls_of_one_connection(large: Server, suspend: int) -> None:
 @pytest.mark.long
 def test_held_pulls_of_who_does_not_read_end(server: Server) -> None:
     with silent(server) as slow:
-        pull = PULL | {"suspendTimeoutMillis": 3000}
+        pull = PULL | {"suspendTimeoutMillis": 600_000}
         asked = [slow.send(11, pull) for _ in range(40)]
         wait_until(lambda: server.in_loop(lambda: len(server.gateway.holds)) == 40)
         server.store.put("orders", bytes(LARGE), queue_id=0)
-        wait_until(lambda: not server.in_loop(lambda: server.gateway.holds._ending))
+        wait_until(lambda: server.in_loop(lambda: server.gateway.connections.unread.taken) > BUFFER)
+        end_holds(server)
         assert server.in_loop(lambda: len(server.gateway.holds)) > 30
         assert unwritten(server) <= BUFFER + LARGE + 4 * KIB
         for one in asked:
