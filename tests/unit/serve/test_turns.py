@@ -277,7 +277,9 @@ def test_many_clients_with_long_requests_do_not_each_go_first() -> None:
         many = [clients.enter_context(RemotingClient(server.address)) for _ in range(41)]
         other = many.pop()
         assert {one.ask(7777).code for one in many} == {0}
-        assert other.ask(7778).code == 0
+        [known] = [one for one in server.gateway.connections.open if one.peer == other.name]
+        # It needs less than a share, unless somebody else has the processor meanwhile.
+        wait_until(lambda: other.ask(7778).code == 0 and server.in_loop(lambda: known._was_short))
         handled.clear()
         server.gateway.work.loop.call_soon_threadsafe(wait)
         assert begun.wait(SECONDS)
