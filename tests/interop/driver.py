@@ -31,6 +31,7 @@ JAR = TARGET / "store-driver.jar"
 BUILD_TIMEOUT = 600.0
 CALL_TIMEOUT = 60.0
 GRACE = 10.0  # seconds beyond a request's own timeout until the driver is killed
+END_TIMEOUT = 60.0  # seconds until a process that is to end is gone
 FOREVER = (1 << 63) - 1
 
 # File sizes of the small broker stores and of the small stores that the tests write.
@@ -154,7 +155,7 @@ class JavaProcess:
     main: str
     jar: Path = JAR
     flags: tuple[str, ...] = ()
-    end_timeout = GRACE  # seconds until a killed process is gone
+    end_timeout = END_TIMEOUT
 
     def __init__(self) -> None:
         self.build()
@@ -219,7 +220,7 @@ class JavaProcess:
         """Close its standard input; return the exit code that this must lead to."""
         self._in.close()
         try:
-            return self._process.wait(timeout=GRACE)
+            return self._process.wait(timeout=END_TIMEOUT)
         finally:
             self.kill()
 

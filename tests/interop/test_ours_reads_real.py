@@ -62,6 +62,12 @@ class Stored:
         return {**SIZES[self.kind], "maxMsgsNumBatch": 1 << 14}
 
 
+def all_in_queues(broker: Broker, loaded: list[Loaded]) -> bool:
+    """Whether all of these have been dispatched, and outlive the broker in its queues."""
+    ends = {place: end for place, (_, end) in broker.minmax().items()}
+    return all(row.queue_offset < ends.get((row.topic, row.queue_id), 0) for row in loaded)
+
+
 def write(broker: Broker, path: Path, kind: str, end: str, seed: int) -> Stored:
     """Run a broker there with traffic of all kinds, then shut it down or kill it."""
     broker.start(path, {**SIZES[kind], **traffic.BROKER_CONFIG}, traffic.BROKER)
@@ -76,6 +82,15 @@ def write(broker: Broker, path: Path, kind: str, end: str, seed: int) -> Stored:
     pulled = [row for topic in [*traffic.TOPICS, traffic.DEAD] for row in broker.pull(topic)]
     dumped = broker.dump(body=True)
     by_tags = broker.consumer_rows(traffic.GROUP)
+    subscribed = {
+        unit.physical_offset
+        for unit in dumped
+        if unit.topic == "orders" and unit.record["properties"].get("TAGS") in traffic.SUBSCRIBED
+    }
+    until = time.monotonic() + 60
+    while not subscribed <= {row.physical_offset for row in by_tags}:  # it gets them in its time
+        assert time.monotonic() < until
+        by_tags += broker.consumer_rows(traffic.GROUP)
     by_sql = broker.consumer_rows(traffic.SQL_GROUP)
     loaded: list[Loaded] = []
     if end == "kill":
@@ -86,6 +101,8 @@ def write(broker: Broker, path: Path, kind: str, end: str, seed: int) -> Stored:
         while len(loaded) <= 100:
             assert time.monotonic() < until
             loaded += broker.load_rows()
+        while not all_in_queues(broker, loaded):  # acknowledged is not dispatched yet
+            assert time.monotonic() < until
         broker.kill()
     else:
         assert broker.shutdown()
