@@ -254,20 +254,27 @@ def test_a_broker_and_its_bit_maps(
         one["tags"] = one["properties"].pop("TAGS", None)
         one["properties"].pop("DELAY", None)
     bloom = BloomFilter()
-    every = {at for group in ("g1", "g2", "g3") for at in bloom.positions(group, "T")}
+    # Two messages that all four groups want between them, and the bits of those.
+    probes = [probe, probe | {"tags": "TagB"}]
+    every = [
+        {at for group in groups for at in bloom.positions(group, "T")}
+        for groups in (("g1", "g2", "g3"), ("g1", "g3", "g4"))
+    ]
     with Broker() as broker:
         broker.start(root, JAVA, BIT_MAPS)
         broker.topics({"T": 3})
         for group, text in SQL.items():
             broker.consumer_start(group, tags={}, sql={"T": text})
         until = time.monotonic() + 60
-        while time.monotonic() < until:
-            broker.send([probe])
+        newest: list[ExtUnit] = []
+        while len(newest) < 2 or not all(
+            bits_of(one.bitmap or b"") >= bits for one, bits in zip(newest, every, strict=True)
+        ):
+            assert time.monotonic() < until, newest
+            broker.send(probes)
             time.sleep(0.1)
-            units = [one for key, one in broker.ext_units().items() if key[0] == "T"]
-            newest = max(units, key=lambda one: one.store_timestamp or 0, default=None)
-            if newest is not None and bits_of(newest.bitmap or b"") >= every:
-                break
+            units = broker.ext_units()
+            newest = [units[key] for key in sorted(units) if key[:2] == ("T", 0)][-2:]
         broker.send(sent)
         broker.flush()
         units = {key: one for key, one in broker.ext_units().items() if key[0] == "T"}

@@ -231,7 +231,12 @@ def test_everything_a_consumer_gets(broker: Broker, seed: str, tally: Counter) -
         running = executor.submit(retention)
         try:
             # On a machine that is busy it takes longer until enough has happened.
-            while time.monotonic() < began + LOAD_SECONDS or not enough(seen - names_below(root)):
+            while (
+                time.monotonic() < began + LOAD_SECONDS
+                or not enough(seen - names_below(root))
+                or min(passes, found) <= 5
+                or retention.rounds <= 2
+            ):
                 assert time.monotonic() < began + LOAD_SECONDS + CATCH_UP, seen
                 if follower.pass_over(store):
                     found += find_newest(store, follower)
@@ -259,9 +264,6 @@ def test_everything_a_consumer_gets(broker: Broker, seed: str, tally: Counter) -
         assert opened_for_writing(root) == []
     assert broker.info()["writeable"]
     assert [name for name in sorted(seen) if not BROKERS_NAMES.fullmatch(name)] == []
-    assert passes > 5
-    assert retention.rounds > 2
-    assert found > 5
     tally["found by key"] += found
     assert broker.hang_up() == 0  # all of it ends with its standard input
 
