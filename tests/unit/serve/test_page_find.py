@@ -19,7 +19,8 @@ pytestmark = pytest.mark.pure
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(messages, "_FIND_SECONDS", 60.0)  # of a busy machine a second is little
     with rmqstore.serve(metrics_port=0) as made:
         yield made
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import rmqstore
-from rmqstore.serve.page import trend
+from rmqstore.serve.page import messages, trend
 from rmqstore.serve.server import Server
 from rmqstore.serve.settings import Settings
 from support.chromium import Page
@@ -23,6 +23,7 @@ ITEMS = "[...document.querySelectorAll('{}')].map((one) => one.textContent)"
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(trend, "_EVERY", 0.2)
+    monkeypatch.setattr(messages, "_FIND_SECONDS", 60.0)  # of a busy machine a second is little
     config = rmqstore.StoreConfig.small(file_reserved_time=72)
     with Server(None, Settings(), config, metrics_port=0) as made:
         yield made
