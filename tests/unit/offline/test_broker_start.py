@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import rmqstore
+from crash.checks import environment
 from rmqstore import StoreConfig, offline
 
 CONFIG = StoreConfig(
@@ -56,21 +59,34 @@ def test_a_closed_store_starts(root):
         assert start(root, config) == offline.BrokerStart("starts", None, 0, ())
 
 
-def stand_still(root: Path) -> None:
-    """Wait until an owner's threads change no file any more."""
-    deadline = time.monotonic() + 30
-    before = None
-    while before != (before := listing(root)):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+OWNER = """
+import sys, rmqstore
+store = rmqstore.open(sys.argv[1], "r+")
+store.put("T", b"x", queue_id=1)
+store.flush()
+print("flushed", flush=True)
+sys.stdin.read()
+store.close()
+"""
 
 
 def test_beside_its_owner_and_after_a_kill(root):
-    with rmqstore.open(root, "r+") as store:
-        store.put("T", b"x", queue_id=1)
-        store.flush()
-        stand_still(root)  # blocks and zeros are written ahead by a thread
-        found = start(root)
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, root],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as owner:
+        assert owner.stdout.readline() == "flushed\n"
+        owner.send_signal(signal.SIGSTOP)  # a thread of it writes blocks and zeros ahead
+        try:
+            os.waitid(os.P_PID, owner.pid, os.WSTOPPED)
+            found = start(root)
+        finally:
+            owner.send_signal(signal.SIGCONT)
+        owner.communicate("")
+    assert owner.returncode == 0
     assert (found.broker, [one.kind for one in found.findings]) == ("starts", ["abort"])
     (root / "abort").touch()
     assert start(root).broker == "starts"
