@@ -111,6 +111,8 @@ def test_killed_at_random_moments(function: str, tmp_path: Path) -> None:
         after = landing.count()
         killed += before < after < landing.put
         behind += landing.is_group_behind()
+        if after == landing.put:
+            seconds /= 2  # it was measured on a busier machine
         if killed >= KILLED:
             break
     assert killed >= KILLED
