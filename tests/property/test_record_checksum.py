@@ -120,7 +120,7 @@ def put_each_way(store: rmqstore.MessageStore) -> None:
         store.put_batch("T", [b"batch", b"more"], queue_id=0, tags="TagB")
         store.put_many("T", [b"many"] * 3, queue_id=0, keys=[name] * 3, uniq_key=False)
         store.put_many("T", [memoryview(bytearray(b"changing"))], queue_id=0)
-        store.put("T", b"later", queue_id=0, delay_level=2)
+        store.put("T", b"later", queue_id=0, delay_level=18)
         store.put_table(pa.table({"topic": ["T"], "body": [b"table"], "queue_id": [0]}))
         store.put("T", b"", queue_id=0, uniq_key=False)
 
