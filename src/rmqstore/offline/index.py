@@ -39,7 +39,7 @@ __all__ = [
     "plan_index",
 ]
 
-_SHARE_ENTRIES, _SHARES_MOST = 5_000_000, 4
+_SHARE_ENTRIES, _SHARES_MOST = 5_000_000, 2  # each reads all, and writes to every page
 
 
 class LooseEntry(NamedTuple):
