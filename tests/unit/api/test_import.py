@@ -127,6 +127,19 @@ def test_tools_are_attributes_whichever_is_first() -> None:
         _ = toolbox.nope  # type: ignore[attr-defined]
 
 
+def test_stores_that_are_equal_are_compared_without_numpy(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path, "a", config=rmqstore.StoreConfig.small()) as store:
+        store.put_many("t", [b"x"] * 100)
+    assert "numpy" not in loaded_after(
+        f"""
+from rmqstore.cli import main
+try: main(["diff", {str(tmp_path)!r}, {str(tmp_path)!r}, "--full"])
+except SystemExit as end: assert not end.code, end.code
+print()
+"""
+    )
+
+
 def test_import_is_fast() -> None:
     # The process's own time: other processes do not slow it.
     script = "import time; t = time.process_time(); import rmqstore; print(time.process_time() - t)"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import rmqstore
 from conftest import BrokerStore
 from rmqstore import _core
+from rmqstore.base import layout
 from rmqstore.directory.registry import TopicRegistry
 from rmqstore.files import paths
 from support import oracle, scan_model
@@ -385,3 +386,25 @@ def test_bad_arguments(tmp_path: Path) -> None:
     assert index.enter_share(0, 1, b"", [one, one]) == 1
     with pytest.raises(ValueError, match="digits"):
         _core.next_index_name("1", 0)
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "inside"),
+    [
+        (100, 50, True),
+        (150, 50, True),  # to the end
+        (99, 50, False),
+        (151, 50, False),
+        (-1, 50, False),
+        (layout.INT64_MAX, layout.INT32_MAX - 1, False),
+        (0, 0, True),  # blank
+        (0, layout.UNIT_BLANK_SIZE, True),
+        (0, -1, True),
+    ],
+)
+def test_units_within(offset: int, size: int, inside: bool) -> None:
+    good = layout.UNIT.pack(120, 20, 0)
+    unit = layout.UNIT.pack(offset, size, 0)
+    assert _core.units_within(good + unit, 100, 200) is inside
+    assert _core.units_within(unit + good, 100, 200) is inside
+    assert _core.units_within(b"", 100, 200)

@@ -235,6 +235,23 @@ def leading_units(units):
     return count, end
 
 
+def units_within(units, int64_t start, int64_t stop):
+    """Whether all records are inside [start, stop) of the log; blank units have none."""
+    cdef Py_buffer view
+    cdef Unit unit
+    cdef int64_t i = 0
+    cdef bint within = True
+    PyObject_GetBuffer(units, &view, PyBUF_SIMPLE)
+    with nogil:
+        while within and i < view.len // UNIT_BYTES:
+            unit_read(<const char *>view.buf + i * UNIT_BYTES, &unit)
+            if unit.size > 0 and not unit_is_blank(&unit):
+                within = start <= unit.physical_offset <= stop - unit.size
+            i += 1
+    PyBuffer_Release(&view)
+    return within
+
+
 def loose_entries(entries):
     """Return entries of ``LogUnits`` as tuples: hash, physical offset, store time."""
     cdef Py_buffer view

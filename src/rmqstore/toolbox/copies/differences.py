@@ -232,13 +232,13 @@ class _Pair:
         return any(one is None or one[0] >= stop for one in bounds)
 
     def _piece(self, place: tuple[str, int], start: int, stop: int) -> Iterator[_Stretch]:
+        units, other_units = (store.core.units(*place, start, stop) for store in (self._a, self._b))
+        if bytes(units) == bytes(other_units) and (self._log is None or self._log.equal_at(units)):
+            return
         import numpy as np
 
-        units, other_units = (store.core.units(*place, start, stop) for store in (self._a, self._b))
         one, other = arrays.unit_array(units), arrays.unit_array(other_units)
         sizes, others = arrays.sizes_of(one), arrays.sizes_of(other)
-        if bytes(units) == bytes(other_units) and not self._touched(one, sizes).any():
-            return
         tags, other_tags = one["tags_code"], other["tags_code"]
         kinds = np.zeros(len(one), np.int8)
         kinds[(tags != other_tags) & (tags > _EXT_MOST) & (other_tags > _EXT_MOST)] = _TAGS

@@ -9,13 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.base.layout import INT64_MAX
+from rmqstore._core import units_within
+from rmqstore.base.layout import INT64_MAX, INT64_MIN
 from rmqstore.directory.layout import log_file
 from rmqstore.files.regular import open_regular
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rmqstore._core import Memory
     from rmqstore.store import MessageStore
 
 __all__ = ["DifferingBytes", "differing_bytes"]
@@ -42,14 +44,15 @@ class DifferingBytes:
     start: int
     stop: int
 
+    def equal_at(self, units: Memory) -> bool:
+        """Whether nothing differs, and the messages of all units were compared."""
+        return not self.common and units_within(units, self.start, self.stop)
+
     def touch(self, offsets: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
         """Whether each record has a byte that differs or was not compared."""
         import numpy as np
 
-        if not self.common:
-            outside: NDArray[Any] = (offsets < self.start) | (offsets + sizes > self.stop)
-            return outside
-        whole = [(-1, self.start), *self.common, (self.stop, INT64_MAX)]
+        whole = [(INT64_MIN, self.start), *self.common, (self.stop, INT64_MAX)]
         starts, stops = np.array(whole, np.int64).T
         before_end = np.searchsorted(starts, offsets + sizes, "left")
         touched: NDArray[Any] = np.searchsorted(stops, offsets, "right") < before_end
