@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import rmqstore
 from rmqstore import toolbox
+from rmqstore.toolbox.copies.log_bytes import differing_bytes
 
 pytestmark = pytest.mark.pure
 
@@ -142,6 +144,73 @@ def test_bytes_of_no_message(root: Path, tmp_path: Path) -> None:
         file.write(b"!")
     text = f"bytes of the log from {end - 1} to {end}, of no message in a queue"
     assert found(root, tmp_path / "b", full=True) == [("both", None, None, None, text)]
+
+
+@pytest.mark.parametrize(
+    ("last", "row"),
+    [(False, (0, 0, "1 message: damaged in b")), (True, (1, 149, "1 message: properties"))],
+)
+def test_the_first_and_the_last_byte(
+    root: Path, tmp_path: Path, last: bool, row: tuple[int, int, str]
+) -> None:
+    b = tmp_path / "b"
+    shutil.copytree(root, b)
+    with rmqstore.open(root) as store:
+        extent = store.scan().extent()
+        place = extent.stop - 1 if last else extent.start
+    with (b / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+    assert found(root, b, full=True) == [("both", "orders", *row)]
+
+
+@pytest.mark.parametrize(
+    ("place", "until"), [(0, 0), ((2 << 20) - 1, 0), (2 << 20, 2 << 20), (-1, 2 << 20)]
+)
+def test_logs_are_equal_by_regions(tmp_path: Path, place: int, until: int) -> None:
+    config = CONFIG.replace(mapped_file_size_commit_log=4 << 20)
+    with rmqstore.open(tmp_path / "a", "a", config=config) as store:
+        store.put_many("t", [b"x" * 1000] * 3000)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with rmqstore.open(tmp_path / "a") as a, rmqstore.open(tmp_path / "b") as b:
+        stop = a.scan().extent().stop
+        assert a.core.equal_until(b.core, 0, stop) == stop
+        assert a.core.equal_until(b.core, 100, stop - 1) == stop - 1
+        with (tmp_path / "b" / "commitlog" / f"{0:020d}").open("r+b") as file:
+            place %= stop
+            file.seek(place)
+            byte = file.read(1)[0]
+            file.seek(place)
+            file.write(bytes([byte ^ 1]))
+        assert a.core.equal_until(b.core, 0, stop) == until
+        assert a.core.equal_until(b.core, 0, place) == place
+        assert a.core.equal_until(b.core, place + 1, stop) == stop
+        assert differing_bytes(a, b, lambda done, total: None).common == [(place, place + 1)]
+
+
+@pytest.mark.parametrize("length", [0, 8192, 20_001])
+def test_a_log_that_is_cut_while_it_is_mapped(root: Path, tmp_path: Path, length: int) -> None:
+    shutil.copytree(root, tmp_path / "b")
+    with rmqstore.open(root) as a, rmqstore.open(tmp_path / "b") as b:
+        stop = a.scan().extent().stop
+        assert a.core.equal_until(b.core, 0, stop) == stop
+        for store in (a, b):  # both: their zeros are equal
+            os.truncate(Path(store.path) / "commitlog" / f"{0:020d}", length)
+        assert a.core.equal_until(b.core, 0, stop) == 0
+        cut = differing_bytes(a, b, lambda done, total: None)
+        assert cut.common == [(length, stop)]
+
+
+def test_a_unit_beyond_both_logs(root: Path, tmp_path: Path) -> None:
+    with (root / "consumequeue" / "orders" / "1" / f"{0:020d}").open("r+b") as file:
+        file.seek(7 * 20)
+        file.write((1 << 40).to_bytes(8, "big"))
+    shutil.copytree(root, tmp_path / "b")
+    assert found(root, tmp_path / "b") == []
+    beyond = ("both", "orders", 1, 7, "1 message: missing in the log of a")
+    assert found(root, tmp_path / "b", full=True) == [beyond]
 
 
 def test_settings_and_offsets(root: Path, tmp_path: Path) -> None:

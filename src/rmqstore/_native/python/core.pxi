@@ -239,6 +239,21 @@ cdef class Core(OpenStore):
             message.intact()
         return data
 
+    def equal_until(self, Core other not None, int64_t start, int64_t stop):
+        """Offset up to which a part of one log file was found equal to another reader's."""
+        cdef Store *one = self.entered()
+        cdef Store *two = NULL
+        cdef int64_t until
+        try:
+            two = other.entered()
+            with nogil:
+                until = logs_equal_until(one, two, start, stop)
+        finally:
+            if two != NULL:
+                store_leave(two)
+            store_leave(one)
+        return until
+
     def renamed(self, Message message not None, topic, queue_id=None):
         """Show a message just read under its real topic, and queue, in place."""
         return message_renamed(message, topic, queue_id)

@@ -97,6 +97,9 @@ def differing_bytes(
 def _of_task(a: MessageStore, b: MessageStore, size: int, start: int, stop: int) -> Ranges:
     """Return the ranges that differ in a part of one file of each log."""
     file = start - start % size
+    start = a.core.equal_until(b.core, start, stop)
+    if start == stop:
+        return []
     compare = ctypes.CDLL(None).memcmp  # the interpreter goes on meanwhile
     compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
     found: Ranges = []
