@@ -21,6 +21,8 @@ _CALLER = 3  # frames up to the caller
 class Log:
     """Writer of log lines; ``name`` is the logger's."""
 
+    unseen = False  # without a handler: see log_nothing
+
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -45,6 +47,9 @@ class Log:
     ) -> None:
         import logging
 
+        library = logging.getLogger("rmqstore")
+        if Log.unseen and not library.handlers:
+            library.addHandler(logging.NullHandler())
         logger = logging.getLogger(self._name)
         if not logger.isEnabledFor(level):
             return
@@ -81,9 +86,7 @@ def traceback_text(error: BaseException) -> str:
 
 def log_nothing() -> None:
     """Show no line of the library without a handler, for a process whose parent shows them."""
-    import logging
-
-    logging.getLogger("rmqstore").addHandler(logging.NullHandler())
+    Log.unseen = True
 
 
 _LOG = Log("rmqstore")

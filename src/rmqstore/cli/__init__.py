@@ -8,7 +8,6 @@ elsewhere, 4 unreadable, no such store or an error of the system, 130 interrupte
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -112,8 +111,10 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the verb; for an unknown one, fail with the nearest name."""
-        near = difflib.get_close_matches(args[0], _VERBS, n=1)
         if args[0] not in _VERBS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], _VERBS, n=1)
             ctx.fail(f"no verb {args[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
         return super().resolve_command(ctx, args)
 

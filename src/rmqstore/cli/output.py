@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ __all__ = [
     "FlushedAtEnd",
     "Writer",
     "json_bytes",
+    "json_text",
     "resolve",
     "stdout_is_terminal",
     "write_bytes",
@@ -81,10 +81,16 @@ def write_bytes(data: bytes) -> None:
     sys.stdout.buffer.write(data)
 
 
+def json_text(value: Any) -> str:
+    """Return a value as JSON in one line."""
+    import json
+
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 def json_bytes(value: Any) -> bytes:
     """Return a line of JSON in UTF-8; other bytes of a path become escaped surrogates."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "backslashreplace") + b"\n"
+    return json_text(value).encode("utf-8", "backslashreplace") + b"\n"
 
 
 class FlushedAtEnd:

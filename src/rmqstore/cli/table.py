@@ -9,9 +9,7 @@ goes below the others.  Colours need rich.
 from __future__ import annotations
 
 import itertools
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -33,7 +31,11 @@ Painter = Callable[[str, Sequence[tuple[int, int, str]]], None]
 
 def room() -> int | None:
     """Return the terminal's columns; ``None`` if output goes elsewhere."""
-    return shutil.get_terminal_size().columns if stdout_is_terminal() else None
+    if not stdout_is_terminal():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def fit(columns: Sequence[Column], widths: Sequence[int], available: int) -> dict[int, int]:
@@ -228,7 +230,7 @@ class TableWriter(Writer):
         for number in self._below if not style else ():
             indent = self._indent + 2 * _GAP
             space = max(_LEAST_VALUE, (self._room or 0) - len(indent))
-            for part in textwrap.wrap(cells[number], space, break_on_hyphens=False):
+            for part in _wrapped(cells[number], space):
                 self._paint(indent + part, [])
 
 
@@ -276,9 +278,7 @@ def print_fields(
         style = "bold red" if name in red else "bold cyan"
         beside = _folded(value, available, width + len(_GAP))
         if beside is None:
-            below = textwrap.wrap(
-                value, max(1, (available or 1) - len(_GAP)), break_on_hyphens=False
-            )
+            below = _wrapped(value, max(1, (available or 1) - len(_GAP)))
             lines = [name, *(_GAP + line for line in below)]
         else:
             lines = [f"{name:<{width}}{_GAP}{beside[0]}"]
@@ -296,7 +296,14 @@ def _folded(value: str, available: int | None, taken: int) -> list[str] | None:
     longest = max(map(len, value.split()), default=0)
     if space < _LEAST_VALUE or space < longest <= available - len(_GAP):
         return None
-    return textwrap.wrap(value, space, break_on_hyphens=False)
+    return _wrapped(value, space)
+
+
+def _wrapped(text: str, space: int) -> list[str]:
+    """Return a text as lines of at most ``space`` characters, folded at blanks."""
+    import textwrap
+
+    return textwrap.wrap(text, space, break_on_hyphens=False)
 
 
 def _write_line(line: str, spans: Sequence[tuple[int, int, str]]) -> None:

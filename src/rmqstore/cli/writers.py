@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rmqstore.cli.output import Column, Writer, json_bytes, resolve, write_bytes
+from rmqstore.cli.output import Column, Writer, json_bytes, json_text, resolve, write_bytes
 from rmqstore.cli.table import TableWriter
 
 __all__ = ["writer_for"]
@@ -61,7 +59,7 @@ class _CsvWriter(Writer):
         for one in self.columns:
             value = one.datum(values.get(one.name), self.local)
             if isinstance(value, Mapping):
-                value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+                value = json_text(value)
             elif isinstance(value, list | tuple):
                 value = " ".join(value)
             elif isinstance(value, bool):
@@ -70,6 +68,8 @@ class _CsvWriter(Writer):
         self._line(cells)
 
     def _line(self, cells: Sequence[Any]) -> None:
+        import csv
+
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerow(cells)
         write_bytes(text.getvalue().encode("utf-8", "surrogatepass"))

@@ -33,6 +33,17 @@ def loaded_after(code: str) -> set[str]:
     return set(python("-c", script).split())
 
 
+def loaded_by_verb(*arguments: str) -> set[str]:
+    return loaded_after(
+        f"""
+from rmqstore.cli import main
+try: main({list(arguments)!r})
+except SystemExit as end: assert not end.code, end.code
+print()
+"""
+    )
+
+
 def test_import_loads_nothing_heavy() -> None:
     before = loaded_after("")
     new = loaded_after("import rmqstore") - before
@@ -77,13 +88,16 @@ def test_a_verb_that_looks_loads_nothing_heavy(tmp_path: Path) -> None:
     unneeded = {*HEAVY, "multiprocessing", "concurrent.futures", "rmqstore.serve"} - {"click"}
     unneeded |= {"rmqstore.offline.build", "rmqstore.offline.log_copy"}
     for verb in ("info", "topics", "queues", "cat"):
-        use = f"""
-from rmqstore.cli import main
-try: main([{verb!r}, {str(tmp_path)!r}, "-o", "csv"])
-except SystemExit as end: assert not end.code, end.code
-print()
-"""
-        assert not loaded_after(use) & unneeded, verb
+        assert not loaded_by_verb(verb, str(tmp_path), "-o", "csv") & unneeded, verb
+
+
+@pytest.mark.parametrize("verb", ["info", "topics", "queues"])
+def test_a_table_loads_nothing_rare(tmp_path: Path, verb: str) -> None:
+    with rmqstore.open(tmp_path, "a", config=rmqstore.StoreConfig.small()) as store:
+        store.put("t", b"x", keys="k")
+    unneeded = {*HEAVY, *RARE, "csv"} - {"click"}
+    loaded = loaded_by_verb(verb, str(tmp_path), "--output", "table") - loaded_after("")
+    assert not loaded & unneeded, loaded & unneeded
 
 
 @pytest.mark.parametrize(
@@ -107,13 +121,8 @@ def test_a_verb_loads_its_tools_alone(
             assert next(iter(consumer)).body == b"x"
             consumer.commit()
     places = {"STORE": str(tmp_path / "store"), "OUT": str(tmp_path / "out.jsonl")}
-    use = f"""
-from rmqstore.cli import main
-try: main({[places.get(one, one) for one in arguments]!r})
-except SystemExit as end: assert not end.code, end.code
-print()
-"""
-    loaded = [name.split(".")[2:] for name in loaded_after(use) if "rmqstore.toolbox." in name]
+    names = loaded_by_verb(*(places.get(one, one) for one in arguments))
+    loaded = [name.split(".")[2:] for name in names if name.startswith("rmqstore.toolbox.")]
     assert {first for first, *_ in loaded} == parts
 
 
