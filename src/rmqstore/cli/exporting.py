@@ -32,7 +32,6 @@ from rmqstore.errors import TopicNotFoundError
 from rmqstore.filters import check_filter
 from rmqstore.toolbox.exchange.export import export_of
 from rmqstore.toolbox.exchange.formats import FORMATS, Format, format_of
-from rmqstore.toolbox.exchange.importing import import_messages
 from rmqstore.toolbox.exchange.message_files import PIECE_ROWS
 from rmqstore.toolbox.exchange.redaction import redactions_of
 
@@ -235,6 +234,8 @@ def import_(
     RMQ_SYS_TRANS_HALF_TOPIC half messages.  A store that is there is opened for writing: its own
     delayed messages that are due are delivered meanwhile.
     """
+    from rmqstore.toolbox.exchange.importing import import_messages
+
     chosen = _format_of(file, form)
     log_nothing()
     refuse_foreign(Path(store))

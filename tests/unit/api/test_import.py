@@ -126,6 +126,15 @@ def test_a_verb_loads_its_tools_alone(
     assert {first for first, *_ in loaded} == parts
 
 
+def test_export_loads_nothing_of_import_and_redaction(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path / "store", "a", config=rmqstore.StoreConfig.small()) as store:
+        store.put("t", b"x")
+    loaded = loaded_by_verb("export", str(tmp_path / "store"), str(tmp_path / "out.jsonl"))
+    assert "rmqstore.toolbox.exchange.export" in loaded
+    unneeded = {"rmqstore.toolbox.exchange.importing", "rmqstore.offline", "hashlib", "secrets"}
+    assert not loaded & unneeded, loaded & unneeded
+
+
 def test_tools_are_attributes_whichever_is_first() -> None:
     assert set(toolbox.__all__) == set(toolbox._MODULES) <= set(dir(toolbox))
     modules = {module.partition(".")[0] for module in toolbox._MODULES.values()}

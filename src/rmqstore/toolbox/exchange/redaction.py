@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
+import os
 import re
-import secrets
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from types import SimpleNamespace
@@ -58,7 +57,7 @@ class Redaction:
 
     def __init__(self, chosen: Iterable[str]) -> None:
         self._chosen = redactions_of(chosen)
-        self._secret = secrets.token_bytes(32)
+        self._secret = os.urandom(32)
         self.columns = tuple(dict.fromkeys(c for one in self._chosen for c in _COLUMNS[one]))
         self._key = lru_cache(_REMEMBERED)(self._new_key)
         self._address = lru_cache(_REMEMBERED)(self._new_address)
@@ -180,6 +179,8 @@ class Redaction:
 
     def _digits(self, value: bytes, count: int) -> str:
         """Return so many hexadecimal digits by a keyed hash."""
+        import hashlib
+
         made = hashlib.blake2b(value, key=self._secret, digest_size=32).digest()
         return hashlib.shake_128(made).hexdigest((count + 1) // 2)[:count]
 
