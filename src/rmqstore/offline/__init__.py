@@ -28,11 +28,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.base.layout import UNIT_BYTES
-from rmqstore.offline.broker_start import broker_start, broker_start_of
-from rmqstore.offline.findings import BrokerStart, Finding
 
 if TYPE_CHECKING:
     from rmqstore.offline.build import Build, BuildStep, BuildTotals, StepReport
+    from rmqstore.offline.findings import BrokerStart, Finding
     from rmqstore.offline.index import (
         ChainError,
         IndexEntry,
@@ -80,6 +79,7 @@ if TYPE_CHECKING:
         log_extent,
         plan_log,
     )
+    from rmqstore.offline.start import broker_start, broker_start_of
     from rmqstore.offline.walk import (
         ENTRY_BYTES,
         SLICE_BYTES,
@@ -153,8 +153,10 @@ __all__ = [
     "used_units",
 ]
 
-# Imported on first use; not by ``broker_start``, which has the name of its module.
+# Imported on first use. No module here has the name of a function: as an attribute of the package
+# it would hide the function.
 _MODULES = {
+    "BrokerStart": "findings",
     "Build": "build",
     "BuildStep": "build",
     "BuildTotals": "build",
@@ -162,6 +164,7 @@ _MODULES = {
     "Copied": "log_copy",
     "Damage": "walk",
     "ENTRY_BYTES": "walk",
+    "Finding": "findings",
     "IndexEntry": "index",
     "IndexFileReader": "index",
     "IndexPlan": "index",
@@ -190,6 +193,8 @@ _MODULES = {
     "UnitRun": "walk",
     "WalkTotals": "walk",
     "assign_positions": "log_copy",
+    "broker_start": "start",
+    "broker_start_of": "start",
     "check_contiguous": "ranges",
     "check_table": "log_writer",
     "copy_pieces": "log_copy",

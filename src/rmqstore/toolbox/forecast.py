@@ -22,7 +22,7 @@ from rmqstore.config.store_config import StoreConfig
 from rmqstore.consume.lag import bounds_by_topic, with_uncommitted
 from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreCorruptError, StoreError
-from rmqstore.offline.broker_start import broker_start_of
+from rmqstore.offline.start import broker_start_of
 from rmqstore.offline.start_files import relative
 from rmqstore.offline.start_losses import log_of, recovery_start
 from rmqstore.offline.unit_search import first_from, first_unit, queues_of

@@ -19,7 +19,7 @@ from rmqstore.config.brokerconf import read_properties
 from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreCorruptError
 from rmqstore.metrics import RUNTIME, StoreCollector, need_client
-from rmqstore.offline.broker_start import broker_start_of
+from rmqstore.offline.start import broker_start_of
 from rmqstore.toolbox.sizes import disk_use_of
 
 if TYPE_CHECKING:

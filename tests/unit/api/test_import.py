@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import rmqstore
-from rmqstore import toolbox
+from rmqstore import offline, toolbox
 
 pytestmark = pytest.mark.pure
 
@@ -135,14 +136,22 @@ def test_export_loads_nothing_of_import_and_redaction(tmp_path: Path) -> None:
     assert not loaded & unneeded, loaded & unneeded
 
 
-def test_tools_are_attributes_whichever_is_first() -> None:
-    assert set(toolbox.__all__) == set(toolbox._MODULES) <= set(dir(toolbox))
-    modules = {module.partition(".")[0] for module in toolbox._MODULES.values()}
-    assert not modules & set(toolbox.__all__)  # a module would hide the function
-    for name in toolbox.__all__:
-        assert callable(getattr(toolbox, name)), name
+@pytest.mark.parametrize("package", [toolbox, offline])
+def test_no_module_hides_a_function(package: ModuleType) -> None:
+    assert set(package._MODULES) <= set(package.__all__) <= set(dir(package))
+    modules = {module.partition(".")[0] for module in package._MODULES.values()}
+    assert not modules & set(package.__all__)
+    for name in package.__all__:
+        assert not isinstance(getattr(package, name), ModuleType), name
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
-        _ = toolbox.nope  # type: ignore[attr-defined]
+        _ = package.nope
+
+
+def test_tools_are_attributes_whichever_is_first() -> None:
+    code = "from rmqstore.toolbox.forecast import plan_of; from rmqstore import toolbox"
+    assert python("-c", f"{code}; print(toolbox.plan.__name__)") == "plan\n"
+    code = "import rmqstore.offline.start; from rmqstore.offline import broker_start"
+    assert python("-c", f"{code}; print(broker_start.__name__)") == "broker_start\n"
 
 
 def test_stores_that_are_equal_are_compared_without_numpy(tmp_path: Path) -> None:

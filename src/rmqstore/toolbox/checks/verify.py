@@ -22,8 +22,8 @@ from rmqstore.errors import (
 )
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
-from rmqstore.offline.broker_start import broker_start, broker_start_of, verdict_on
 from rmqstore.offline.findings import BrokerStart, Finding
+from rmqstore.offline.start import broker_start, broker_start_of, verdict_on
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.toolbox.checks.file_checks import file_findings, newer_findings, tree_of
 from rmqstore.toolbox.checks.full_check import FullCheck, full_check

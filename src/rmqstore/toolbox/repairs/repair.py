@@ -16,9 +16,9 @@ from rmqstore.config.file_sizes import sizes_left_open
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreNotFoundError
 from rmqstore.files import paths
-from rmqstore.offline.broker_start import broker_start
 from rmqstore.offline.locking import locked
 from rmqstore.offline.ranges import LogPlan
+from rmqstore.offline.start import broker_start
 from rmqstore.offline.start_files import listed, numbers_of
 from rmqstore.toolbox.repairs.derived import Derived, check_derived, file_numbers, in_threads
 from rmqstore.toolbox.repairs.journal import Journal, open_journal, undo_unfinished, unfinished
