@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import subprocess
 import sys
 from pathlib import Path
 
@@ -120,3 +121,17 @@ def test_no_line_costs_nothing() -> None:
     logging.getLogger("rmqstore.foreign_off").setLevel(logging.CRITICAL)
     Log("rmqstore.foreign_off").warning("%s", Loud())
     assert "rmqstore.base.warn" in sys.modules
+
+
+@pytest.mark.parametrize("unseen", [True, False])
+def test_lines_without_a_handler_can_be_left_out(unseen: bool) -> None:
+    code = (
+        "import sys; from rmqstore.base.warn import log_nothing, log_warning\n"
+        f"if {unseen}: log_nothing()\n"
+        "assert 'logging' not in sys.modules\n"
+        "log_warning('%s', 'shown'); log_warning('%s', 'again')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr == ("" if unseen else "shown\nagain\n")
