@@ -120,7 +120,7 @@ def test_a_log_file_on_a_disk_that_is_not_mounted(root, tmp_path):
     before = repairs.tree(root / "consumequeue")
     for apply in (False, True):  # without its records the queues cannot be compared
         [one] = [one for one in repair(root, apply=apply).actions if one.file == file]
-        assert (one.action, one.offset) == ("none", repairs.LOG)
+        assert one.action == "none"
         assert "mount its disk" in one.message
     assert repairs.tree(root / "consumequeue") == before
     (tmp_path / "elsewhere").rename(tmp_path / "nowhere")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import operator
 import os
 import shutil
@@ -26,6 +27,7 @@ from rmqstore.offline.queues import sync_queues
 from rmqstore.offline.ranges import LogPlan, plan_log
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.store import MessageStore
+from rmqstore.toolbox.checks.file_checks import tree_of
 from rmqstore.toolbox.repairs.derived import (
     Derived,
     build_into,
@@ -126,6 +128,10 @@ def rebuild(
             held.enter_context(locked(str(root), 0.0))
             undo_unfinished(root)
         plan = whole_plan(root, config)
+        for name, reason in tree_of(root, [root / paths.COMMIT_LOG]).broken:
+            if name.partition("/")[0] in (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.INDEX):
+                message = f"{reason}: mount its disk, or remove the link"
+                raise FileNotFoundError(errno.ENOENT, message, name)
         found = None
         if not (apply and queues and index and _has_none(root)):
             found = check_derived(plan, count, index=index)

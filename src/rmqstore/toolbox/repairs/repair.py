@@ -20,6 +20,7 @@ from rmqstore.offline.locking import locked
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start import broker_start
 from rmqstore.offline.start_files import listed, numbers_of
+from rmqstore.toolbox.checks.file_checks import tree_of
 from rmqstore.toolbox.repairs.derived import Derived, check_derived, file_numbers, in_threads
 from rmqstore.toolbox.repairs.journal import Journal, open_journal, undo_unfinished, unfinished
 from rmqstore.toolbox.repairs.rebuild import make_derived, seal, threads, whole_plan
@@ -226,7 +227,7 @@ class _Run:
 
 def _stages(root: Path, config: Config, run: _Run) -> Iterator[list[Change]]:
     """Yield the changes in steps, each found after the ones before are made."""
-    first = _size_changes(root, config)  # they disguise the files' size
+    first = _links(root) or _size_changes(root, config)  # they disguise the files' size
     yield first
     if any(one.make is None for one in first):
         return
@@ -247,7 +248,7 @@ def _planned(root: Path, config: Config) -> list[Action]:
     if begun := unfinished(root):
         message = "a repair was ended in the middle: the rest is known once it is undone"
         return [Action("undo-unfinished", one.directory.name, None, 0, message) for one in begun]
-    changes = _size_changes(root, config)
+    changes = _links(root) or _size_changes(root, config)
     if any(one.make is None for one in changes):
         return [one.action for one in changes]
     if not changes:  # else the rest is known without them only
@@ -266,6 +267,14 @@ def _planned(root: Path, config: Config) -> list[Action]:
     changes += _closing(root, config, changed=any(one.make for one in changes))
     changes += _left(root, config)
     return [one.action for one in changes]
+
+
+def _links(root: Path) -> list[Change]:
+    """Return the links that lead nowhere: what they led to is not lost, and not made anew."""
+    broken = tree_of(root, [root / paths.COMMIT_LOG]).broken
+    return [
+        nothing(file, None, f"{why}: mount its disk, or remove the link") for file, why in broken
+    ]
 
 
 def _size_changes(root: Path, config: Config) -> list[Change]:

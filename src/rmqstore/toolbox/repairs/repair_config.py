@@ -36,10 +36,7 @@ def entry_changes(root: Path) -> Iterator[Change]:
     """Yield the moves of what is in the way in a store's directory, its queues and its index."""
     for one in listed(root) or []:
         if one.name in (paths.LOCK, paths.CHECKPOINT) and not stat.S_ISREG(one.mode):
-            if one.size < 0:
-                yield nothing(one.name, None, "a link that leads nowhere: mount its disk")
-            else:
-                yield move("move-foreign", one.name, 0, f"{kind_of(one.mode)}, not a regular file")
+            yield move("move-foreign", one.name, 0, f"{kind_of(one.mode)}, not a regular file")
     ext_size = _ext_size(root)
     for topic in listed(root / paths.CONSUME_QUEUE) or []:
         yield from _topic_changes(root, topic.path, topic.name, ext_size)
@@ -50,16 +47,11 @@ def entry_changes(root: Path) -> Iterator[Change]:
 def _topic_changes(root: Path, path: str, name: str, ext_size: int) -> Iterator[Change]:
     file = relative(root, path)
     if not os.path.isdir(path):  # noqa: PTH112 - a text
-        if os.path.exists(path):  # noqa: PTH110
-            yield move("move-foreign", file, os.stat(path).st_size, "no directory of a topic")  # noqa: PTH116
-        else:
-            yield nothing(file, None, "a link that leads nowhere: mount its disk")
+        yield move("move-foreign", file, os.stat(path).st_size, "no directory of a topic")  # noqa: PTH116
         return
     for queue in listed(path) or []:
         place = relative(root, queue.path)
-        if queue.size < 0:
-            yield nothing(place, None, "a link that leads nowhere: mount its disk")
-        elif paths.parse_queue_id(queue.name) is None or not stat.S_ISDIR(queue.mode):
+        if paths.parse_queue_id(queue.name) is None or not stat.S_ISDIR(queue.mode):
             yield move("move-foreign", place, 0, "no directory of a queue")
         else:
             parse = paths.parse_offset_file_name

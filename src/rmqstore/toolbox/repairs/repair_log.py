@@ -37,12 +37,12 @@ from rmqstore.toolbox.repairs.repair_lost import (
     lost_records,
 )
 from rmqstore.toolbox.repairs.repair_plan import (
+    UNREACHED,
     Action,
     Change,
     foreign_changes,
     move,
     nothing,
-    unreached,
 )
 
 __all__ = [
@@ -137,7 +137,7 @@ def unreached_changes(root: Path, directory: Path) -> Iterator[Change]:
     for one in listed(directory) or []:
         start = paths.parse_offset_file_name(one.name)
         if one.size < 0 and start is not None:
-            yield nothing(relative(root, one.path), start, unreached(one.path))
+            yield nothing(relative(root, one.path), start, UNREACHED)
 
 
 def misnamed_changes(root: Path, directory: Path) -> Iterator[Change]:

@@ -11,7 +11,9 @@ from rmqstore.files.regular import kind_of
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.toolbox.repairs.journal import Journal
 
-__all__ = ["Action", "Change", "foreign_changes", "move", "nothing", "unreached"]
+__all__ = ["UNREACHED", "Action", "Change", "foreign_changes", "move", "nothing"]
+
+UNREACHED = "cannot be examined: check the permissions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,6 @@ def move(action: str, file: str, size: int, message: str) -> Change:
     return Change(made, lambda journal: journal.move(file))
 
 
-def unreached(path: str) -> str:
-    """Return the remedy for an entry that cannot be examined."""
-    if Path(path).is_symlink():
-        return "a link that leads nowhere: mount its disk"
-    return "cannot be examined: check the permissions"
-
-
 def foreign_changes(
     root: Path, directory: str | Path, step: int, *, name: Callable[[str], int | None]
 ) -> Iterator[Change]:
@@ -92,7 +87,7 @@ def foreign_changes(
     for one in listed(directory) or []:
         file = relative(root, one.path)
         if one.size < 0:
-            yield nothing(file, None, unreached(one.path))
+            yield nothing(file, None, UNREACHED)
             continue
         number = name(one.name)
         if not stat.S_ISREG(one.mode):
