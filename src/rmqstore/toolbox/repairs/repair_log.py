@@ -264,13 +264,18 @@ def log_changes(state: LogState) -> Iterator[Change]:
         yield _filled(state, start, stop, reason)
     end = state.end
     file_stop = state.stop
-    lost = _lost_end(state, end, file_stop) if state.closed else end
+    named = _lost_end(state, end, file_stop)
+    lost = named if state.closed else end
     if lost > end:
         yield from _lost_tail(state, end, lost, file_stop)
     for start in state.starts:
         at, stop = max(start, lost, end), start + state.file_size
         if at < stop and (used := _used(state, at, stop)):
             yield _zeroed(state, at, stop, used)
+        elif at < stop:
+            yield from _zeros(state, at, stop)
+    if not state.closed:
+        yield from _zeros(state, max(end, file_stop), named)
 
 
 def _file(state: LogState, at: int) -> str:
@@ -307,6 +312,14 @@ def _zeroed(state: LogState, start: int, stop: int, used: int) -> Change:
     action = Action("zero-tail", file, start, used, message, lost=lost)
     low, high = start % state.file_size, stop - start + start % state.file_size
     return Change(action, lambda journal: journal.overwrite(file, low, high))
+
+
+def _zeros(state: LogState, start: int, stop: int) -> Iterator[Change]:
+    """Yield the entry for records in zeros, or behind the last file, that queues name."""
+    if lost := sum(1 for _ in lost_records(state.root, start, stop, own=True)):
+        message = "queues name records behind the log's end, where there are none"
+        action = Action("zero-tail", _file(state, start), start, 0, message, lost=lost)
+        yield Change(action, lambda _: None)
 
 
 def _filled(state: LogState, start: int, stop: int, reason: str) -> Change:
