@@ -263,6 +263,7 @@ FULL = {
     "index-header": (index_file(0, bytes(40)), "starts", "index-header"),
     "index-slots": (index_file(40, b"\0\0\0\1" * 50), "starts", "index-chain"),
     "killed-index-gone": (several(gone("index"), KILL), "starts", "abort"),
+    "killed-queues-gone": (several(gone("consumequeue"), KILL), "loses", "queue-missing"),
 }  # fmt: skip
 
 
