@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore import _core
+from rmqstore.base import layout
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreError
 from rmqstore.files.regular import open_regular
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 _SHARE_ENTRIES, _SHARES_MOST = 5_000_000, 2  # each reads all, and writes to every page
+_NEAR = 1000  # entries between one and its repetition
 
 
 class LooseEntry(NamedTuple):
@@ -384,11 +386,17 @@ class IndexMatch:
         entry, and the end time of the file before, -1 if unknown.
     differs : bool
         An entry was not as expected: the rest is to be compared regardless of the order.
+    repeated : dict of str to (int, int)
+        Entries passed over, as one shortly before is the same: their number by file, and the first.
+    other_times : bool
+        A header has other times than the first or last entry.
     """
 
     def __init__(self, config: StoreConfig, files: Iterable[str], start: int, stop: int) -> None:
         self.parts: list[tuple[str, IndexFileReader, int, int, int]] = []
         self.differs = False
+        self.repeated: dict[str, tuple[int, int]] = {}
+        self.other_times = False
         before = -1
         for path in files:
             with ExitStack() as opened:
@@ -409,16 +417,53 @@ class IndexMatch:
             path, part, low, high, before = self.parts[0]
             count = min(high - low, len(data) // ENTRY_BYTES)
             matched = part.matching(low, low + count, data, before)
+            if matched and not _has_times(part, low, data[: matched * ENTRY_BYTES]):
+                self.other_times = True
             data = data[matched * ENTRY_BYTES :]
-            if low + matched == high:
-                self.parts.pop(0)
-                part.close()
-            else:
-                self.parts[0] = (path, part, low + matched, high, before)
-            self.differs = matched < count
+            self.parts[0] = (path, part, low + matched, high, before)
+            if matched < count:
+                self.differs = not self._pass_repeated()
+            self._end_part()
         return data
+
+    def end(self) -> None:
+        """Pass over what follows the last expected entry, as far as it is repeated."""
+        while self.parts and not self.differs:
+            self._pass_repeated()
+            self.differs = not self._end_part()
+
+    def _end_part(self) -> bool:
+        """Close the first file if all of it is compared; return whether it was."""
+        _, part, low, high, _ = self.parts[0]
+        if low < high:
+            return False
+        self.parts.pop(0)
+        part.close()
+        return True
+
+    def _pass_repeated(self) -> bool:
+        """Pass over the next entries that an opening or a broker entered again."""
+        path, part, low, high, before = self.parts[0]
+        known = {one[:2] for one in part.entries(max(1, low - _NEAR), low)}
+        again = part.entries(low, min(high, low + _NEAR))
+        passed = next((n for n, one in enumerate(again) if one[:2] not in known), len(again))
+        if passed:
+            count, first = self.repeated.get(path, (0, low))
+            self.repeated[path] = (count + passed, first)
+            self.parts[0] = (path, part, low + passed, high, before)
+        return passed > 0
 
     def close(self) -> None:
         """Close the index files."""
         for _, part, _, _, _ in self.parts:
             part.close()
+
+
+def _has_times(part: IndexFileReader, number: int, same: memoryview) -> bool:
+    """Whether a file's times are those of its first and last entry, if these are given."""
+    first, last = same[:ENTRY_BYTES], same[-ENTRY_BYTES:]
+    if number == 1 and loose_entries(first)[0].store_timestamp != part.begin_timestamp:
+        return False
+    if number + len(same) // ENTRY_BYTES < part.first_at(layout.INT64_MAX):
+        return True
+    return loose_entries(last)[0].store_timestamp == part.end_timestamp

@@ -25,7 +25,7 @@ __all__ = ["EntryCheck", "file_faults", "lies_within"]
 _KEPT = 200_000  # index entries of a range kept for comparison out of order
 _TEXTS = {
     "index-time": "{} with another time than the record's",
-    "index-duplicate": "{} that another one repeats",
+    "index-duplicate": "{} that another one repeats, which is harmless: a query finds both",
     "index-extra": "{} of no record with that key",
 }
 
@@ -60,6 +60,12 @@ def file_faults(path: str, config: StoreConfig, *, counted: bool) -> list[tuple[
     return found
 
 
+def _fault(kind: str, path: str, count: int, first: int) -> tuple[str, str, str]:
+    what = _TEXTS[kind].format(f"{count:,} {'entry' if count == 1 else 'entries'}")
+    way = "" if kind == "index-duplicate" else "; rebuild the index"
+    return kind, path, f"{what}, the first number {first}{way}"
+
+
 class EntryCheck:
     """Comparison of the index entries of a log range with all index files."""
 
@@ -92,6 +98,9 @@ class EntryCheck:
 
         ``unread`` are parts of the log whose keys are not known.
         """
+        self._match.end()
+        for path, (count, first_one) in self._match.repeated.items():
+            yield _fault("index-duplicate", path, count, first_one)
         known = Counter((one.key_hash, one.physical_offset) for one in self._wanted)
         times = {(one.key_hash, one.physical_offset): one.store_timestamp for one in self._wanted}
         for path, part, low, high, before in self._match.parts:
@@ -113,8 +122,7 @@ class EntryCheck:
                     wrong[kind] += 1
                     first.setdefault(kind, at)
             for kind, count in wrong.items():
-                what = _TEXTS[kind].format(f"{count:,} {'entry' if count == 1 else 'entries'}")
-                yield kind, path, f"{what}, the first number {first[kind]}; rebuild the index"
+                yield _fault(kind, path, count, first[kind])
         lacking = {key[1]: count for key, count in known.items() if count and key[1] <= self._end}
         missing = sum(lacking.values()) + self._uncounted
         if missing:

@@ -40,7 +40,10 @@ _SMALL = 64 << 20  # bytes of a log that is read whole in any case: it takes no 
 _SECTOR = 512
 _HOLE_BYTES = 4 << 20  # of damage, read to see whether it is zeros
 # Warnings that ask for nothing: the state of a store in use or killed, and what cannot be changed.
-_NOTES = frozenset(("abort", "clock", "lock", "offset-below-start", "quarantine", "topic-unknown"))
+_NOTES = frozenset(
+    ("abort", "clock", "index-duplicate", "lock", "offset-below-start", "quarantine",
+     "topic-unknown")
+)  # fmt: skip
 _QUEUE_KINDS = frozenset(
     ("ext-mismatch", "queue-extra", "queue-file-missing", "queue-missing", "unit-duplicate",
      "unit-mismatch", "unit-missing")

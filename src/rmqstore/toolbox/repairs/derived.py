@@ -23,11 +23,11 @@ from rmqstore.errors import MessagesRemovedError, StoreError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.build import Build
-from rmqstore.offline.index import IndexFileReader, loose_entries
+from rmqstore.offline.index import IndexFileReader, IndexMatch
 from rmqstore.offline.queues import differing_units
 from rmqstore.offline.ranges import LogPlan, RangeReport, RangesOverlapError
 from rmqstore.offline.start_files import listed
-from rmqstore.offline.walk import ENTRY_BYTES, LogWalk, UnitRun
+from rmqstore.offline.walk import LogWalk, UnitRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -172,10 +172,11 @@ def _check_range(plan: LogPlan, index_files: Sequence[str], number: int) -> _Che
     start, stop = plan.bounds(number)
     checked = _Checked({}, True, 0)
     indexed = bool(plan.config.message_index_enable)
+    same = True
     with contextlib.ExitStack() as opened:
         files = opened.enter_context(contextlib.closing(_UnitFiles(plan)))
         behind = stop if number + 1 < plan.count else layout.INT64_MAX
-        entries = _Entries(plan, index_files if indexed else [], start, behind)
+        entries = IndexMatch(plan.config, index_files if indexed else [], start, behind)
         opened.callback(entries.close)
         with contextlib.suppress(MessagesRemovedError):
             for found in walk.slices():
@@ -188,9 +189,10 @@ def _check_range(plan: LogPlan, index_files: Sequence[str], number: int) -> _Che
                     state.log_stop = run.log_stop
                     if not files.same(run, walk):
                         state.bad.add(files.file_start(run))
-                entries.compare(found.entries)
+                same = not entries.rest(found.entries) and same
+        entries.end()
     checked.keys = walk.totals.keys
-    checked.index_same = not indexed or entries.complete
+    checked.index_same = not indexed or (same and not entries.parts and not entries.other_times)
     return checked
 
 
@@ -240,67 +242,6 @@ class _UnitFiles:
         for one in self._open.values():
             one.close()
         self._open.clear()
-
-
-class _Entries:
-    """Index entries of a range of the log, compared with those of all files, in order."""
-
-    def __init__(self, plan: LogPlan, files: Iterable[str], start: int, stop: int) -> None:
-        self._parts: list[tuple[IndexFileReader, int, int, int]] = []
-        self._same = True
-        before = -1
-        for path in files:
-            try:
-                reader = IndexFileReader(path, plan.config)
-            except (StoreError, OSError):
-                self._same = False
-                continue
-            low, high = reader.first_at(start), reader.first_at(stop)
-            end = reader.end_timestamp
-            if low < high:
-                self._parts.append((reader, low, high, before))
-            else:
-                reader.close()
-            before = end
-
-    def compare(self, data: memoryview) -> None:
-        """Compare the next entries of the log."""
-        while data and self._parts and self._same:
-            reader, low, high, before = self._parts[0]
-            count = min(high - low, len(data) // ENTRY_BYTES)
-            matched = reader.matching(low, low + count, data, before)
-            same = data[: matched * ENTRY_BYTES]
-            self._same = matched == count and _has_times(reader, low, same)
-            data = data[matched * ENTRY_BYTES :]
-            if low + matched == high:
-                self._parts.pop(0)
-                reader.close()
-            else:
-                self._parts[0] = (reader, low + matched, high, before)
-        if data:
-            self._same = False
-
-    @property
-    def complete(self) -> bool:
-        """Whether all entries of the log and of the files were the same."""
-        return self._same and not self._parts
-
-    def close(self) -> None:
-        """Close the files."""
-        for reader, *_ in self._parts:
-            reader.close()
-
-
-def _has_times(reader: IndexFileReader, number: int, same: memoryview) -> bool:
-    """Whether a file's times are those of its first and last entry, if these are given."""
-    if (
-        number == 1
-        and loose_entries(same[:ENTRY_BYTES])[0].store_timestamp != reader.begin_timestamp
-    ):
-        return False
-    if number + len(same) // ENTRY_BYTES < reader.first_at(layout.INT64_MAX):
-        return True
-    return loose_entries(same[-ENTRY_BYTES:])[0].store_timestamp == reader.end_timestamp
 
 
 def _check_index_file(path: str, plan: LogPlan) -> tuple[int, bool]:
