@@ -97,9 +97,6 @@ def differing_bytes(
 def _of_task(a: MessageStore, b: MessageStore, size: int, start: int, stop: int) -> Ranges:
     """Return the ranges that differ in a part of one file of each log."""
     file = start - start % size
-    start = a.core.equal_until(b.core, start, stop)
-    if start == stop:
-        return []
     compare = ctypes.CDLL(None).memcmp  # the interpreter goes on meanwhile
     compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
     found: Ranges = []
@@ -109,6 +106,9 @@ def _of_task(a: MessageStore, b: MessageStore, size: int, start: int, stop: int)
             open_regular(log_file(b.path, b.config, file)) as other,
         ):
             files = (one.fileno(), other.fileno())
+            for fd in files:  # mapped bytes are read ahead too little
+                os.posix_fadvise(fd, start - file, stop - start, os.POSIX_FADV_WILLNEED)
+            start = a.core.equal_until(b.core, start, stop)
             buffers = [bytearray(_CHUNK), bytearray(_CHUNK)]
             pointers = [(ctypes.c_char * _CHUNK).from_buffer(buffer) for buffer in buffers]
             for at in range(start, stop, _CHUNK):
