@@ -10,11 +10,12 @@ Source: ``store/ConsumeQueue.java``.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,9 +33,12 @@ __all__ = [
     "QueueFiles",
     "QueueGap",
     "QueueWriter",
+    "Span",
     "UnitDifference",
+    "add_run",
     "differing_units",
     "join_queues",
+    "reachable",
     "sync_queues",
     "used_units",
 ]
@@ -147,6 +151,42 @@ def _may_follow(known: QueueRange, first: int, log_start: int) -> bool:
     return first > known.stop and _core.gap_is_likely_between(
         first - known.stop, log_start - known.log_stop
     )
+
+
+@dataclass
+class Span:
+    """Queue offsets ``[first, stop)`` of consecutive records of a queue, and these in the log."""
+
+    first: int
+    stop: int
+    log_start: int
+    log_stop: int
+    bad: set[int] = field(default_factory=set)  # byte offsets of files that differ
+
+
+def add_run(spans: list[Span], run: UnitRun) -> Span:
+    """Extend the last span of a queue by a run, or append one; return it."""
+    if not spans or spans[-1].stop != run.first:
+        spans.append(Span(run.first, run.stop, run.log_start, run.log_stop))
+    spans[-1].stop, spans[-1].log_stop = run.stop, run.log_stop
+    return spans[-1]
+
+
+def reachable(spans: Sequence[Span]) -> list[Span]:
+    """Return the spans of a queue, in log order, without those that dispatch passes over.
+
+    BODYCRC does not cover QUEUEOFFSET: a flipped bit would leave room for millions of messages.
+    """
+    kept: list[Span] = []
+    known = end = 0
+    for one, after in itertools.zip_longest(spans, spans[1:]):
+        gap = one.first - known
+        follows = kept or (after is not None and after.first < one.first)  # else begins anywhere
+        if follows and gap > 0 and not _core.gap_is_likely_between(gap, one.log_start - end):
+            continue
+        kept.append(one)
+        known, end = max(known, one.stop), one.log_stop
+    return kept
 
 
 def sync_queues(directory: str | os.PathLike[str], queues: Iterable[tuple[str, int]]) -> None:

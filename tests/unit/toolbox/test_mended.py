@@ -145,3 +145,23 @@ def test_a_log_all_of_whose_files_are_longer(root):
     assert len(before) == repairs.COUNT
     repair(root, apply=True)
     assert repairs.readable(root) == before
+
+
+@pytest.mark.parametrize("number", [0, 50, 160])
+@pytest.mark.parametrize("far", [200, 1 << 24, 1 << 40])
+def test_a_queue_offset_that_a_queue_cannot_reach(root, number, far):
+    patch_record(root, number, 20, (number + far).to_bytes(8, "big"))
+    assert len(repair(root).actions) == 2
+    assert not verify(root, full=True, jobs=1).clean
+    mended(root, actions={"rebuild-queue", "close"})
+
+
+@pytest.mark.parametrize("number", [0, 50, 160])
+@pytest.mark.parametrize("far", [200, 1 << 40])
+def test_a_rebuild_passes_over_a_queue_offset_too_far(root, number, far):
+    patch_record(root, number, 20, (number + far).to_bytes(8, "big"))
+    repairs.gone("consumequeue", "index")(root)
+    rebuild(root, apply=True)
+    assert all(one.same for one in rebuild(root))
+    assert repair(root).actions == ()
+    assert len(repairs.queued(root)) >= repairs.COUNT - 1

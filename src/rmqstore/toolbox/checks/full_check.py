@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,7 +22,15 @@ from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreError
 from rmqstore.files import paths
 from rmqstore.offline.findings import Finding
-from rmqstore.offline.queues import QueueFiles, UnitDifference, differing_units, used_units
+from rmqstore.offline.queues import (
+    QueueFiles,
+    Span,
+    UnitDifference,
+    add_run,
+    differing_units,
+    reachable,
+    used_units,
+)
 from rmqstore.offline.ranges import LogPlan, plan_log
 from rmqstore.offline.start_files import listed, numbers_of, relative
 from rmqstore.offline.walk import LogWalk, Unit, UnitRun
@@ -79,7 +87,7 @@ class _Range(FullCheck):
     first_record: int = -1
     # Bad bytes: start, resumed record or -1, reason, and whether they are zeros.
     bad: list[_Bad] = field(default_factory=list)
-    spans: dict[_Queue, list[list[int]]] = field(default_factory=dict)  # queue offsets compared
+    spans: dict[_Queue, list[Span]] = field(default_factory=dict)  # queue offsets compared
 
 
 def full_check(
@@ -124,10 +132,29 @@ def full_check(
         first = damage[_DAMAGES]
         reason = f"{first.reason}; and {rest:,} more places"
         damage[_DAMAGES:] = [RecoveredRange(first.kind, first.start, last.stop, None, reason, None)]
-    _join(whole, check.extra(ranges, sorted((one.start, one.stop) for one in damage)))
+    spans: dict[_Queue, list[Span]] = {}
+    for part in ranges:
+        for queue, runs in part.spans.items():
+            spans.setdefault(queue, []).extend(runs)
+    far = set(_passed_over(spans))
+    whole.problems = [
+        one
+        for one in whole.problems
+        if one.kind != "unit-missing" or (one.file.rpartition("/")[0], one.offset) not in far
+    ]
+    _join(whole, check.extra(spans, sorted((one.start, one.stop) for one in damage)))
     # A missing file is a gap, not damage.
     whole.damage = [one for one in damage if Path(plan.file_of(one.start)).exists()]
     return whole
+
+
+def _passed_over(spans: dict[_Queue, list[Span]]) -> Iterator[tuple[str, int]]:
+    """Yield queue and byte offset of records that a queue cannot reach: dispatch makes no unit."""
+    for (topic, queue_id), found in spans.items():
+        kept = set(map(id, reachable(found)))
+        for one in found:
+            if id(one) not in kept:
+                yield f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}", one.first * UNIT_BYTES
 
 
 def _fewer(bad: list[_Bad]) -> list[_Bad]:
@@ -221,12 +248,8 @@ class _WholeCheck:
             result.add(Finding("warn", kind, self._file(path), None, text))
         return result
 
-    def extra(self, ranges: Iterable[_Range], damage: list[tuple[int, int]]) -> FullCheck:
-        """Search for units without a record, outside the ranges' spans."""
-        spans: dict[_Queue, list[list[int]]] = {}
-        for one in ranges:
-            for queue, found in one.spans.items():
-                spans.setdefault(queue, []).extend(found)
+    def extra(self, spans: dict[_Queue, list[Span]], damage: list[tuple[int, int]]) -> FullCheck:
+        """Search for units without a record, outside the spans compared."""
         result = FullCheck()
         base = Path(self.plan.path, paths.CONSUME_QUEUE)
         for topic in listed(base) or []:
@@ -235,7 +258,8 @@ class _WholeCheck:
                 if queue_id is None or not os.path.isdir(found_queue.path):  # noqa: PTH112
                     continue
                 try:
-                    compared = sorted(spans.get((topic.name, queue_id), []))
+                    found = spans.get((topic.name, queue_id), [])
+                    compared = sorted([one.first, one.stop] for one in found)
                     self._extra_of((topic.name, queue_id), compared, damage, result)
                 except UnicodeError:
                     continue  # the name of no topic
@@ -337,10 +361,7 @@ class _UnitsOfRange:
         """Compare the units of consecutive records of a queue."""
         queue = run.topic, run.queue_id
         spans = self._result.spans.setdefault(queue, [])
-        if spans and spans[-1][1] == run.first:
-            spans[-1][1] = run.stop
-        else:
-            spans.append([run.first, run.stop])
+        add_run(spans, run)
         self._result.units += run.stop - run.first
         try:
             self._compare(queue, run)

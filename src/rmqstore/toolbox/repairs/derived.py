@@ -24,7 +24,7 @@ from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.build import Build
 from rmqstore.offline.index import IndexFileReader, IndexMatch
-from rmqstore.offline.queues import differing_units
+from rmqstore.offline.queues import Span, add_run, differing_units, reachable
 from rmqstore.offline.ranges import LogPlan, RangeReport, RangesOverlapError
 from rmqstore.offline.start_files import listed
 from rmqstore.offline.walk import LogWalk, UnitRun
@@ -55,8 +55,7 @@ QueueKey = tuple[str, int]
 class QueueState:
     """A queue as the log and its files show it; queue offsets."""
 
-    spans: list[list[int]] = field(default_factory=list)  # of the log's records, [first, stop)
-    log_stop: int = 0  # end of the last of them in the log
+    spans: list[Span] = field(default_factory=list)  # of the log's records, in its order
     bad: set[int] = field(default_factory=set)  # byte offsets of files that differ
     units: dict[int, int] = field(default_factory=dict)  # by file
     surplus: set[int] = field(default_factory=set)  # files that the log does not have
@@ -64,12 +63,17 @@ class QueueState:
     @property
     def first(self) -> int:
         """Queue offset of the log's first record of the queue."""
-        return min(start for start, _ in self.spans)
+        return min(one.first for one in self.spans)
 
     @property
     def stop(self) -> int:
         """Queue offset after its last record."""
-        return max(stop for _, stop in self.spans)
+        return max(one.stop for one in self.spans)
+
+    @property
+    def log_stop(self) -> int:
+        """Physical offset after its last record."""
+        return max(one.log_stop for one in self.spans)
 
 
 @dataclass
@@ -131,8 +135,9 @@ def check_derived(plan: LogPlan, jobs: int, *, index: bool = True) -> Derived:
         for key, state in one.queues.items():
             known = queues.setdefault(key, QueueState())
             known.spans += state.spans
-            known.log_stop = max(known.log_stop, state.log_stop)
-            known.bad |= state.bad
+    for state in queues.values():
+        state.spans = reachable(state.spans)
+        state.bad = {start for one in state.spans for start in one.bad}
     queues = _kept(plan, queues)
     for key in _queue_directories(plan):
         queues.setdefault(key, QueueState())
@@ -157,11 +162,11 @@ def missing_derived(plan: LogPlan, reports: Iterable[RangeReport]) -> Derived:
     for report in reports:
         keys += report.totals.keys
         for key, one in report.queues.items():
-            state = queues.setdefault(key, QueueState())
-            state.spans.append([one.first, one.stop])
-            state.log_stop = max(state.log_stop, one.log_stop)
+            span = Span(one.first, one.stop, one.log_start, one.log_stop)
+            queues.setdefault(key, QueueState()).spans.append(span)
     queues = _kept(plan, queues)
     for key, state in queues.items():
+        state.spans = reachable(state.spans)
         _check_rest(plan, key, state)
     return Derived(queues, {}, keys == 0 or not plan.config.message_index_enable, keys)
 
@@ -182,13 +187,9 @@ def _check_range(plan: LogPlan, index_files: Sequence[str], number: int) -> _Che
             for found in walk.slices():
                 for run in found.runs:
                     state = checked.queues.setdefault((run.topic, run.queue_id), QueueState())
-                    if state.spans and state.spans[-1][1] == run.first:
-                        state.spans[-1][1] = run.stop
-                    else:
-                        state.spans.append([run.first, run.stop])
-                    state.log_stop = run.log_stop
+                    span = add_run(state.spans, run)
                     if not files.same(run, walk):
-                        state.bad.add(files.file_start(run))
+                        span.bad.add(files.file_start(run))
                 same = not entries.rest(found.entries) and same
         entries.end()
     checked.keys = walk.totals.keys
@@ -300,8 +301,8 @@ def _check_rest(plan: LogPlan, key: QueueKey, state: QueueState) -> None:
         and stat.S_ISREG(one.mode) and start % size == 0
     }  # fmt: skip
     wanted: set[int] = set()
-    for first, stop in state.spans:
-        low, high = first * layout.UNIT_BYTES, stop * layout.UNIT_BYTES
+    for one in state.spans:
+        low, high = one.first * layout.UNIT_BYTES, one.stop * layout.UNIT_BYTES
         wanted.update(range(low - low % size, high, size))
     if state.spans:  # also files of gaps
         wanted.update(range(min(wanted), max(wanted) + 1, size))
@@ -349,8 +350,8 @@ def _covered(state: QueueState, first: int, count: int) -> NDArray[np.bool_]:
     import numpy as np
 
     covered = np.zeros(count, dtype=bool)
-    for start, stop in state.spans:
-        covered[max(0, start - first) : max(0, stop - first)] = True
+    for one in state.spans:
+        covered[max(0, one.first - first) : max(0, one.stop - first)] = True
     return covered
 
 

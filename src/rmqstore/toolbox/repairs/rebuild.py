@@ -244,7 +244,10 @@ def _make_missing(journal: Journal, plan: LogPlan, jobs: int) -> Derived:
     made = journal.directory / "built"
     made.mkdir()
     build = without_unclean(plan_log(plan.path, plan.config))
-    found = missing_derived(plan, build_into(build, made, jobs))
+    reports = build_into(build, made, jobs)
+    # The range of a queue out of order is not whole: its records are read once more.
+    whole = all(queue.in_order for one in reports for queue in one.queues.values())
+    found = missing_derived(plan, reports) if whole else check_derived(plan, jobs)
     sync_queues(made / paths.CONSUME_QUEUE, found.queues)
     for topic in sorted({topic for topic, _ in found.queues}):  # a file each takes a sync each
         name = f"{paths.CONSUME_QUEUE}/{topic}"
