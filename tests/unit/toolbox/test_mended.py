@@ -165,3 +165,9 @@ def test_a_rebuild_passes_over_a_queue_offset_too_far(root, number, far):
     assert all(one.same for one in rebuild(root))
     assert repair(root).actions == ()
     assert len(repairs.queued(root)) >= repairs.COUNT - 1
+
+
+def test_a_tags_code_that_looks_like_an_ext_address(root):
+    repairs.patch(repairs.queue_file(0), 12, b"\x80")(root)
+    assert not verify(root, full=True, jobs=1).clean
+    mended(root, actions={"rebuild-queue", "close"})

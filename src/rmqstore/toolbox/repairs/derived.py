@@ -28,6 +28,8 @@ from rmqstore.offline.queues import Span, add_run, differing_units, reachable
 from rmqstore.offline.ranges import LogPlan, RangeReport, RangesOverlapError
 from rmqstore.offline.start_files import listed
 from rmqstore.offline.walk import LogWalk, UnitRun
+from rmqstore.services.stored import SCHEDULE_TOPIC
+from rmqstore.toolbox.checks.ext_check import ExtFiles
 
 if TYPE_CHECKING:
     import numpy as np
@@ -226,7 +228,10 @@ class _UnitFiles:
             place = run.topic, run.queue_id, offset, other.physical_offset, other.size
             if not walk.has_unit(*place):
                 return False
-        return True
+        if run.topic == SCHEDULE_TOPIC:  # its tags codes are times
+            return True
+        with contextlib.closing(ExtFiles(self._plan.path, run.topic, run.queue_id)) as ext:
+            return not ext.wrong(run.units, data)
 
     def _read(self, path: str, at: int, units: memoryview) -> bytes:
         if path not in self._open:
