@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore import _core
-from rmqstore.base.layout import UNIT_BYTES
+from rmqstore.base.layout import RECORD_FIXED_BYTES, UNIT, UNIT_BYTES
 from rmqstore.base.syncing import sync_path
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.files import paths
@@ -161,6 +161,7 @@ class Span:
     stop: int
     log_start: int
     log_stop: int
+    between: int = -1  # bytes of the log before the last record, from the one before; -1: no other
     bad: set[int] = field(default_factory=set)  # byte offsets of files that differ
 
 
@@ -168,24 +169,36 @@ def add_run(spans: list[Span], run: UnitRun) -> Span:
     """Extend the last span of a queue by a run, or append one; return it."""
     if not spans or spans[-1].stop != run.first:
         spans.append(Span(run.first, run.stop, run.log_start, run.log_stop))
-    spans[-1].stop, spans[-1].log_stop = run.stop, run.log_stop
-    return spans[-1]
+    span = spans[-1]
+    last, before = run.units[-UNIT_BYTES:], run.units[-2 * UNIT_BYTES : -UNIT_BYTES]
+    if before:
+        offset, size, _ = UNIT.unpack(before)
+        span.between = UNIT.unpack(last)[0] - offset - size
+    elif span.first < run.first:
+        span.between = run.log_start - span.log_stop
+    span.stop, span.log_stop = run.stop, run.log_stop
+    return span
 
 
 def reachable(spans: Sequence[Span]) -> list[Span]:
     """Return the spans of a queue, in log order, without those that dispatch passes over.
 
     BODYCRC does not cover QUEUEOFFSET: a flipped bit would leave room for millions of messages.
+    Room that the last record left before it counts after it, as in a recovery.
     """
     kept: list[Span] = []
-    known = end = 0
+    known = end = room = 0
     for one, after in itertools.zip_longest(spans, spans[1:]):
         gap = one.first - known
         follows = kept or (after is not None and after.first < one.first)  # else begins anywhere
-        if follows and gap > 0 and not _core.gap_is_likely_between(gap, one.log_start - end):
+        if follows and gap > 0 and not _core.gap_is_likely_between(gap - room, one.log_start - end):
             continue
         kept.append(one)
-        known, end = max(known, one.stop), one.log_stop
+        if one.stop > known:
+            between = one.between if one.between >= 0 else one.log_start - end
+            missing = 0 if one.between >= 0 else max(gap, 0)
+            room = max(between // RECORD_FIXED_BYTES - missing, 0)
+            known, end = one.stop, one.log_stop
     return kept
 
 

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+import rmqstore
 from rmqstore.toolbox import rebuild, repair, undo, verify
 from support import oracle_store, repairs
 
@@ -171,3 +172,17 @@ def test_a_tags_code_that_looks_like_an_ext_address(root):
     repairs.patch(repairs.queue_file(0), 12, b"\x80")(root)
     assert not verify(root, full=True, jobs=1).clean
     mended(root, actions={"rebuild-queue", "close"})
+
+
+@pytest.mark.parametrize("count", [900, 1300])
+def test_a_log_file_of_another_store(root, tmp_path, count):
+    """Its records lie between those of a queue, and leave their room to the later ones."""
+    other = tmp_path / "other"
+    with rmqstore.open(other, "a", config=repairs.CONFIG) as store:
+        for number in range(count):
+            body = b"o%05d" % number + bytes(number % 150) + b"z" * 400
+            topic = ("orders", "news", "bills")[number % 3]
+            store.put(topic, body, keys=[f"o{number}"], tags="c", queue_id=number % 4)
+    shutil.copyfile(other / repairs.log(1), root / repairs.log(1))
+    assert not verify(root, full=True, jobs=1).clean
+    mended(root, actions={"rebuild-queue", "rebuild-index", "close"})
