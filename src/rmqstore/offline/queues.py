@@ -29,11 +29,11 @@ from rmqstore.offline.ranges import QueueRange, RangeReport
 from rmqstore.offline.walk import Unit, UnitRun
 
 __all__ = [
+    "OffsetSpan",
     "QueueAppender",
     "QueueFiles",
     "QueueGap",
     "QueueWriter",
-    "Span",
     "UnitDifference",
     "add_run",
     "differing_units",
@@ -154,7 +154,7 @@ def _may_follow(known: QueueRange, first: int, log_start: int) -> bool:
 
 
 @dataclass
-class Span:
+class OffsetSpan:
     """Queue offsets ``[first, stop)`` of consecutive records of a queue, and these in the log."""
 
     first: int
@@ -165,10 +165,10 @@ class Span:
     bad: set[int] = field(default_factory=set)  # byte offsets of files that differ
 
 
-def add_run(spans: list[Span], run: UnitRun) -> Span:
+def add_run(spans: list[OffsetSpan], run: UnitRun) -> OffsetSpan:
     """Extend the last span of a queue by a run, or append one; return it."""
     if not spans or spans[-1].stop != run.first:
-        spans.append(Span(run.first, run.stop, run.log_start, run.log_stop))
+        spans.append(OffsetSpan(run.first, run.stop, run.log_start, run.log_stop))
     span = spans[-1]
     last, before = run.units[-UNIT_BYTES:], run.units[-2 * UNIT_BYTES : -UNIT_BYTES]
     if before:
@@ -180,13 +180,13 @@ def add_run(spans: list[Span], run: UnitRun) -> Span:
     return span
 
 
-def reachable(spans: Sequence[Span]) -> list[Span]:
+def reachable(spans: Sequence[OffsetSpan]) -> list[OffsetSpan]:
     """Return the spans of a queue, in log order, without those that dispatch passes over.
 
     BODYCRC does not cover QUEUEOFFSET: a flipped bit would leave room for millions of messages.
     Room that the last record left before it counts after it, as in a recovery.
     """
-    kept: list[Span] = []
+    kept: list[OffsetSpan] = []
     known = end = room = 0
     for one, after in itertools.zip_longest(spans, spans[1:]):
         gap = one.first - known

@@ -108,7 +108,7 @@ def test_a_table_loads_nothing_rare(tmp_path: Path, verb: str) -> None:
         (("plan", "STORE"), {"forecast"}),
         (("du", "STORE"), {"sizes"}),
         (("offsets", "STORE", "get", "-g", "g"), {"offsets"}),
-        (("unconsumed", "STORE", "-g", "g"), {"backlog", "search"}),
+        (("unconsumed", "STORE", "-g", "g"), {"backlog", "offsets", "search"}),
         (("export", "STORE", "OUT"), {"exchange"}),
         (("diff", "STORE", "STORE"), {"copies"}),
     ],

@@ -23,8 +23,8 @@ from rmqstore.errors import StoreError
 from rmqstore.files import paths
 from rmqstore.offline.findings import Finding
 from rmqstore.offline.queues import (
+    OffsetSpan,
     QueueFiles,
-    Span,
     UnitDifference,
     add_run,
     differing_units,
@@ -87,7 +87,7 @@ class _Range(FullCheck):
     first_record: int = -1
     # Bad bytes: start, resumed record or -1, reason, and whether they are zeros.
     bad: list[_Bad] = field(default_factory=list)
-    spans: dict[_Queue, list[Span]] = field(default_factory=dict)  # queue offsets compared
+    spans: dict[_Queue, list[OffsetSpan]] = field(default_factory=dict)  # queue offsets compared
 
 
 def full_check(
@@ -132,7 +132,7 @@ def full_check(
         first = damage[_DAMAGES]
         reason = f"{first.reason}; and {rest:,} more places"
         damage[_DAMAGES:] = [RecoveredRange(first.kind, first.start, last.stop, None, reason, None)]
-    spans: dict[_Queue, list[Span]] = {}
+    spans: dict[_Queue, list[OffsetSpan]] = {}
     for part in ranges:
         for queue, runs in part.spans.items():
             spans.setdefault(queue, []).extend(runs)
@@ -148,7 +148,7 @@ def full_check(
     return whole
 
 
-def _passed_over(spans: dict[_Queue, list[Span]]) -> Iterator[tuple[str, int]]:
+def _passed_over(spans: dict[_Queue, list[OffsetSpan]]) -> Iterator[tuple[str, int]]:
     """Yield queue and byte offset of records that a queue cannot reach: dispatch makes no unit."""
     for (topic, queue_id), found in spans.items():
         kept = set(map(id, reachable(found)))
@@ -248,7 +248,9 @@ class _WholeCheck:
             result.add(Finding("warn", kind, self._file(path), None, text))
         return result
 
-    def extra(self, spans: dict[_Queue, list[Span]], damage: list[tuple[int, int]]) -> FullCheck:
+    def extra(
+        self, spans: dict[_Queue, list[OffsetSpan]], damage: list[tuple[int, int]]
+    ) -> FullCheck:
         """Search for units without a record, outside the spans compared."""
         result = FullCheck()
         base = Path(self.plan.path, paths.CONSUME_QUEUE)

@@ -24,7 +24,7 @@ from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.build import Build
 from rmqstore.offline.index import IndexFileReader, IndexMatch
-from rmqstore.offline.queues import Span, add_run, differing_units, reachable
+from rmqstore.offline.queues import OffsetSpan, add_run, differing_units, reachable
 from rmqstore.offline.ranges import LogPlan, RangeReport, RangesOverlapError
 from rmqstore.offline.start_files import listed
 from rmqstore.offline.walk import LogWalk, UnitRun
@@ -57,7 +57,7 @@ QueueKey = tuple[str, int]
 class QueueState:
     """A queue as the log and its files show it; queue offsets."""
 
-    spans: list[Span] = field(default_factory=list)  # of the log's records, in its order
+    spans: list[OffsetSpan] = field(default_factory=list)  # of the log's records, in its order
     bad: set[int] = field(default_factory=set)  # byte offsets of files that differ
     units: dict[int, int] = field(default_factory=dict)  # by file
     surplus: set[int] = field(default_factory=set)  # files that the log does not have
@@ -164,7 +164,7 @@ def missing_derived(plan: LogPlan, reports: Iterable[RangeReport]) -> Derived:
     for report in reports:
         keys += report.totals.keys
         for key, one in report.queues.items():
-            span = Span(one.first, one.stop, one.log_start, one.log_stop)
+            span = OffsetSpan(one.first, one.stop, one.log_start, one.log_stop)
             queues.setdefault(key, QueueState()).spans.append(span)
     queues = _kept(plan, queues)
     for key, state in queues.items():
