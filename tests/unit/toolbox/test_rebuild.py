@@ -193,3 +193,13 @@ def test_damage_and_no_records_where_all_is_missing(tmp_path):
     before = repairs.tree(root)
     assert rebuild(root, apply=True) == []
     assert repairs.tree(root) == before
+
+
+def test_a_queue_written_since_its_topic_was_rebuilt_is_not_undone(tmp_path):
+    repairs.make(tmp_path)
+    repairs.DAMAGE["queues-and-index-gone"](tmp_path)
+    rebuild(tmp_path, apply=True)
+    [made] = tmp_path.glob("rmqstore-repair-*")
+    repairs.patch(repairs.queue_file(0), 0, b"a")(tmp_path)
+    with pytest.raises(ValueError, match=f"{repairs.queue_file(0)} did"):
+        undo(tmp_path, made.name)

@@ -441,16 +441,6 @@ def test_a_rebuild_of_all_killed_at_any_point_is_finished_by_the_next(whole, tmp
         assert len(journal.journals(root)) == 1
 
 
-def test_a_queue_written_since_its_topic_was_rebuilt_is_not_undone(whole, tmp_path):
-    root = copied(whole, tmp_path)
-    repairs.DAMAGE["queues-and-index-gone"](root)
-    rebuild(root, apply=True)
-    [made] = journal.journals(root)
-    repairs.patch(repairs.queue_file(0), 0, b"a")(root)
-    with pytest.raises(ValueError, match=f"{repairs.queue_file(0)} did"):
-        undo(root, made.name)
-
-
 def test_an_undo_killed_at_any_point_is_finished_by_the_next(whole, tmp_path, monkeypatch):
     damaged = copied(whole, tmp_path / "damaged")
     repairs.DAMAGE["all-at-once"](damaged)
