@@ -75,14 +75,20 @@ def killed_store(
     ``torn`` of them have a torn record at the end.
     """
     root = case.scratch / "store"
-    victim = start(case, root, model, "base", config)
+    write_and_kill(case, root, model, config, seconds, lines)
+    if case.draw.random() < torn:
+        checks.tear(root)
+    return root
+
+
+def write_and_kill(
+    case: Case, root: Path, model: Model, config: Any, seconds: float, lines: int
+) -> None:
+    victim = start(case, root, model, f"p{len(model.known.prefixes)}", config)
     victim.open.wait()
     victim.wait_for_lines(lines)
     time.sleep(case.draw.uniform(seconds / 4, seconds))
     learn(model, victim.kill()[1])
-    if case.draw.random() < torn:
-        checks.tear(root)
-    return root
 
 
 def reopened(case: Case, root: Path, model: Model, config: Any) -> None:
@@ -238,17 +244,20 @@ def one_point(case: Case, item: str) -> bool:
     model = Model(Named())
     # With synchronous flush the log has no zeros ahead.
     config = writer.config("ASYNC_FLUSH" if point == "after-zeros" else flush_type(case))
-    lines = THREE_INDEX_FILES if "index-swap" in point else 0
+    recovers = point.startswith("recover")
+    lines = THREE_INDEX_FILES if "index-swap" in point else 10 * recovers
     torn = 1 if turn == "0" else 0.5
     root = killed_store(case, model, config, 0.1, torn=torn, lines=lines)
     if "index-swap" in point:
         lose_index(root)
-    died = False
+    died = closed = False
     # A recovery that is not finished, often; and on a busy machine little is written in that time.
-    turns = case.draw.randint(2, 4) if point.startswith("recover") else 1
+    turns = case.draw.randint(2, 4) if recovers else 1
     for seconds in [POINT_SECONDS] * turns + [LONGER_SECONDS] * (turn == "0"):
         if died and seconds == LONGER_SECONDS:
             break
+        if closed and recovers:  # what is closed is not recovered
+            write_and_kill(case, root, model, config, 0.1, lines)
         count = 1 if int(turn) % 2 == 0 else case.draw.randint(1, PASSINGS)
         plan = f"{point}:{count}"
         prefix = f"p{len(model.known.prefixes)}"
@@ -259,6 +268,7 @@ def one_point(case: Case, item: str) -> bool:
             case.violation("error", f"the writer ended by itself: {status}")
         if status and oracle_store.is_clean(root):
             case.violation("I5", "killed, and abort is gone")
-        died = died or status != 0
+        closed = status == 0
+        died = died or not closed
     reopened(case, root, model, config)
     return died
