@@ -203,14 +203,39 @@ def test_a_log_that_is_cut_while_it_is_mapped(root: Path, tmp_path: Path, length
         assert cut.common == [(length, stop)]
 
 
-def test_a_unit_beyond_both_logs(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("offset", [1 << 40, (1 << 63) - 11, (1 << 63) - 1])
+def test_a_unit_beyond_both_logs(root: Path, tmp_path: Path, offset: int) -> None:
     with (root / "consumequeue" / "orders" / "1" / f"{0:020d}").open("r+b") as file:
         file.seek(7 * 20)
-        file.write((1 << 40).to_bytes(8, "big"))
+        file.write(offset.to_bytes(8, "big"))
     shutil.copytree(root, tmp_path / "b")
     assert found(root, tmp_path / "b") == []
     beyond = ("both", "orders", 1, 7, "1 message: missing in the log of a")
     assert found(root, tmp_path / "b", full=True) == [beyond]
+
+
+def test_units_that_are_bad_beside_equal_or_inflated_messages(tmp_path: Path) -> None:
+    a, b, file = tmp_path / "a", tmp_path / "b", tmp_path / "all.jsonl"
+    with rmqstore.open(a, "a", config=CONFIG.replace(compress_above=100)) as store:
+        for number in range(9):
+            store.put("orders", b"body %3d" % number * 100, queue_id=0, tags="t")
+    shutil.copytree(a, tmp_path / "sized")
+    toolbox.export(a, file)
+    toolbox.import_messages(file, b, keep_queues=True, config=CONFIG)
+
+    def poke(root: Path, at: int) -> None:
+        path = root / "consumequeue" / "orders" / "0" / f"{0:020d}"
+        units = bytearray(path.read_bytes())
+        units[at] ^= 8
+        path.write_bytes(units)
+
+    poke(tmp_path / "sized", 5 * 20 + 11)  # the size
+    row = ("both", "orders", 0, 5, "1 message: size")
+    assert found(a, tmp_path / "sized") == found(a, tmp_path / "sized", full=True) == [row]
+    poke(b, 6 * 20 + 19)  # the tags code
+    assert found(a, b, full=True) == [("both", "orders", 0, 6, "1 message: tags")]
+    poke(b, 7 * 20 + 11)
+    assert found(a, b, full=True)[1:] == [("both", "orders", 0, 7, "1 message: size")]
 
 
 def test_settings_and_offsets(root: Path, tmp_path: Path) -> None:

@@ -241,9 +241,10 @@ class _Pair:
         sizes, others = arrays.sizes_of(one), arrays.sizes_of(other)
         tags, other_tags = one["tags_code"], other["tags_code"]
         kinds = np.zeros(len(one), np.int8)
-        kinds[(tags != other_tags) & (tags > _EXT_MOST) & (other_tags > _EXT_MOST)] = _TAGS
+        retagged = (tags != other_tags) & (tags > _EXT_MOST) & (other_tags > _EXT_MOST)
         if place[0] == SCHEDULE_TOPIC:  # the time of delivery follows from the store time
-            kinds[one["physical_offset"] != other["physical_offset"]] = _SAME
+            retagged &= one["physical_offset"] == other["physical_offset"]
+        kinds[retagged] = _TAGS
         kinds[sizes != others] = _SIZE
         kinds[(sizes > 0) & (others == 0)] = _ONLY_A
         kinds[(sizes == 0) & (others > 0)] = _ONLY_B
@@ -255,7 +256,8 @@ class _Pair:
             self.moved |= bool(
                 len(sized) or np.any(one["physical_offset"] != other["physical_offset"])
             )
-            kinds[[at for at in sized.tolist() if not contents.pop(at, "")]] = _SAME
+            same = [at for at in sized.tolist() if not contents.pop(at, "")]
+            kinds[same] = np.where(retagged[same], _TAGS, _SAME)
         differing = np.flatnonzero(kinds).tolist()
         for at in sorted({*differing, *contents}):
             where, field = _KINDS[int(kinds[at])] if kinds[at] else ("both", contents[at])
@@ -280,21 +282,23 @@ class _Pair:
         doubted = (kinds == _SAME) & (sizes > 0)
         doubted &= (offsets != others) | self._touched(one, sizes)
         for at in np.flatnonzero(doubted | (kinds == _SIZE)).tolist():
-            fields = self._fields(int(offsets[at]), int(others[at]), bool(kinds[at] == _SIZE))
+            sized = (int(one["size"][at]), int(other["size"][at])) if kinds[at] == _SIZE else None
+            fields = self._fields(int(offsets[at]), int(others[at]), sized)
             if fields:
                 yield at, fields
 
-    def _fields(self, offset: int, other: int, sized: bool) -> str:
+    def _fields(self, offset: int, other: int, sized: tuple[int, int] | None) -> str:
         """Return the names of the fields in which two messages differ; empty if in none.
 
-        ``sized``: their records differ in size.
+        ``sized``: their units' sizes, where these differ.
         """
         same_place = offset == other and not sized
         try:
             one, two = self._a.core.record(offset), self._b.core.record(other)
+            bad_unit = sized is not None and sized != (len(one), len(two))
             before, after = slice(0, _OFFSET_AT), slice(_OFFSET_END, None)
-            if one[before] == two[before] and one[after] == two[after]:
-                return ""
+            if bad_unit or (one[before] == two[before] and one[after] == two[after]):
+                return "size" if bad_unit else ""
         except (StoreCorruptError, MessageNotFoundError):
             pass  # said by at() below, for each store
         messages = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmqstore._core import units_within
-from rmqstore.base.layout import INT64_MAX, INT64_MIN
+from rmqstore.base.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from rmqstore.directory.layout import log_file
 from rmqstore.files.regular import open_regular
 
@@ -54,6 +54,7 @@ class DifferingBytes:
 
         whole = [(INT64_MIN, self.start), *self.common, (self.stop, INT64_MAX)]
         starts, stops = np.array(whole, np.int64).T
+        offsets = np.minimum(offsets, INT64_MAX - INT32_MAX)  # their ends are 64 bits, too
         before_end = np.searchsorted(starts, offsets + sizes, "left")
         touched: NDArray[Any] = np.searchsorted(stops, offsets, "right") < before_end
         return touched
