@@ -47,7 +47,7 @@ def put_some(rng: random.Random, store: Any, count: int) -> None:
         body, tags = rng.randbytes(rng.randint(0, 500)), rng.choice([None, "TagA"])
         what = rng.random()
         if what < 0.03:
-            store.put("busy", body, delay_level=rng.choice([1, 5]))
+            store.put("busy", body, delay_level=rng.choice([5, 6]))  # not delivered meanwhile
         elif what < 0.06:
             half = store.begin("busy", body, tags=tags)
             if rng.random() < 0.8:
