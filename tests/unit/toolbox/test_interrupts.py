@@ -48,14 +48,24 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
 
     monkeypatch.setattr(full_check, "ThreadPoolExecutor", Pool)
     monkeypatch.setattr(backups, "ThreadPoolExecutor", Pool)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    arrived = []
+
+    def once(*_: object) -> None:
+        arrived.append(True)
+        if len(arrived) == 1:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, once)
     main = threading.main_thread().ident
     assert main is not None
 
     def send() -> None:
         assert started.wait(30)
-        signal.pthread_kill(main, signal.SIGINT)
-        assert ending.wait(30)
+        for _ in range(600):  # one just before a wait for a result is noticed with the next
+            signal.pthread_kill(main, signal.SIGINT)
+            if ending.wait(0.1):
+                return
+        raise AssertionError("the pool does not end")
 
     yield send
     signal.signal(signal.SIGINT, before)
