@@ -54,9 +54,13 @@ def on_terminal(
     parts: list[bytes] = []
     reader = threading.Thread(target=_read_all, args=(master, parts))
     reader.start()
-    out, errors = process.communicate(timeout=60)
-    reader.join()
-    os.close(master)
+    try:
+        out, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()  # after a time-out; else it has ended
+        process.wait()
+        reader.join()
+        os.close(master)
     seen = _plain(b"".join(parts))
     if not output_too:
         return Shown(_plain(out or b"").splitlines(), seen, process.returncode)

@@ -88,19 +88,24 @@ def test_scans_beside_writers_are_snapshots(root: Path, reader: str) -> None:
         def scan(**arguments: Any) -> Callable[[], None]:
             def work() -> None:
                 known = 0
-                while not stop.is_set():
-                    least = store.stats()["dispatched_position"] if opened is store else 0
-                    batches = opened.scan(**arguments, batch_rows=500).to_batches()
-                    places = [
-                        place for batch in batches for place in batch["physical_offset"].to_pylist()
-                    ]
-                    assert places == sorted(set(places))
-                    assert len(places) >= known
-                    known = len(places)
-                    full = opened.scan(stop=places[-1] + 1, columns=[], **arguments).count()
-                    assert full == len(places)  # none was left out then
-                    assert len(arguments) or places[-1] + 1000 > least
-                    scanned.append(known)
+                try:
+                    while not stop.is_set():
+                        least = store.stats()["dispatched_position"] if opened is store else 0
+                        batches = opened.scan(**arguments, batch_rows=500).to_batches()
+                        places = [
+                            place
+                            for batch in batches
+                            for place in batch["physical_offset"].to_pylist()
+                        ]
+                        assert places == sorted(set(places))
+                        assert len(places) >= known
+                        known = len(places)
+                        full = opened.scan(stop=places[-1] + 1, columns=[], **arguments).count()
+                        assert full == len(places)  # none was left out then
+                        assert len(arguments) or places[-1] + 1000 > least
+                        scanned.append(known)
+                finally:
+                    stop.set()  # after an error nobody waits for more scans
 
             return work
 

@@ -8,6 +8,7 @@ import pytest
 import rmqstore
 from rmqstore import StoreConfig, opening
 from rmqstore._core import Core
+from rmqstore.config.file_sizes import with_found_sizes
 from support import repairs
 
 GIVEN = {
@@ -52,7 +53,10 @@ def test_sizes_as_opened(tmp_path, state):
     before = repairs.tree(root)
     for config in GIVEN.values():
         with rmqstore.open(root, config=config) as store:
-            assert opening.config_in_force(str(root), config) == store.config
+            found = opening.config_in_force(str(root), config)
+            assert found == store.config
+            store.core.recovery()  # looks into the log, which changes no size
+            assert with_found_sizes(config or StoreConfig(), store.core.sizes()) == found
     assert repairs.tree(root) == before
 
 
