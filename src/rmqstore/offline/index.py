@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 _SHARE_ENTRIES, _SHARES_MOST = 5_000_000, 2  # each reads all, and writes to every page
-_NEAR = 1000  # entries between one and its repetition
 
 
 class LooseEntry(NamedTuple):
@@ -444,8 +443,12 @@ class IndexMatch:
     def _pass_repeated(self) -> bool:
         """Pass over the next entries that an opening or a broker entered again."""
         path, part, low, high, before = self.parts[0]
-        known = {one[:2] for one in part.entries(max(1, low - _NEAR), low)}
-        again = part.entries(low, min(high, low + _NEAR))
+        if low == 1:
+            return False
+        # Of the last record alone: where offsets go back, no search can use the file.
+        offset = part.entries(low - 1, low)[0].physical_offset
+        known = {one[:2] for one in part.entries(max(1, part.first_at(offset)), low)}
+        again = part.entries(low, min(high, part.first_at(offset + 1)))
         passed = next((n for n, one in enumerate(again) if one[:2] not in known), len(again))
         if passed:
             count, first = self.repeated.get(path, (0, low))

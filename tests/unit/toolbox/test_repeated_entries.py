@@ -72,3 +72,27 @@ def test_an_entry_of_another_record_is_still_found(whole, tmp_path):
     assert "index-extra" in [one.kind for one in report.problems]
     assert not report.clean
     assert [one.action for one in repair(root).actions][:1] == ["rebuild-index"]
+
+
+@pytest.mark.parametrize("count", [4, 20, 398])
+def test_where_offsets_go_back_the_index_is_rebuilt(whole, tmp_path, count):
+    root = tmp_path / "store"
+    shutil.copytree(whole, root)
+    for entry in last_entries(root, count):  # of several records: no search can use the file
+        enter(root, entry)
+    assert not verify(root, full=True).clean
+    assert "rebuild-index" in [one.action for one in repair(root, apply=True).actions]
+    assert verify(root, full=True).clean
+    assert repair(root).actions == ()
+
+
+@pytest.mark.parametrize("sys_flag", [0x0C, 0x8E])
+def test_entries_of_a_record_that_no_broker_enters(whole, tmp_path, sys_flag):
+    root = tmp_path / "store"
+    shutil.copytree(whole, root)
+    (offset,) = struct.unpack_from(">q", (root / repairs.queue_file(0)).read_bytes(), 20 * 50)
+    flag = offset % repairs.LOG + 36
+    repairs.patch(repairs.log(offset // repairs.LOG), flag, struct.pack(">i", sys_flag))(root)
+    report = verify(root, full=True)
+    assert "index-extra" in [one.kind for one in report.problems]
+    assert not report.clean

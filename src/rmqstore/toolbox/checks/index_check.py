@@ -22,11 +22,12 @@ from rmqstore.offline.walk import ENTRY_BYTES, LogWalk
 
 __all__ = ["EntryCheck", "file_faults", "lies_within"]
 
+_BEFORE = 1000  # entries before those that differ, which these may repeat
 _KEPT = 200_000  # index entries of a range kept for comparison out of order
 _TEXTS = {
     "index-time": "{} with another time than the record's",
     "index-duplicate": "{} that another one repeats, which is harmless: a query finds both",
-    "index-extra": "{} of no record with that key",
+    "index-extra": "{} of no record with that key, or of one that no broker enters",
 }
 
 
@@ -107,6 +108,7 @@ class EntryCheck:
             wrong: Counter[str] = Counter()
             first: dict[str, int] = {}
             entries = part.entries(low, min(high, low + _KEPT))
+            there = {one[:2] for one in part.entries(max(1, low - _BEFORE), low)} | times.keys()
             for at, (key_hash, offset, seconds) in enumerate(entries, low):
                 key = key_hash, offset
                 kind = None
@@ -117,7 +119,8 @@ class EntryCheck:
                     if seconds != wanted and (at > 1 or before >= 0):
                         kind = "index-time"
                 elif not self._uncounted and not lies_within(offset, unread):
-                    kind = "index-duplicate" if walk.has_key(offset, key_hash) else "index-extra"
+                    again = key in there and walk.has_key(offset, key_hash)
+                    kind = "index-duplicate" if again else "index-extra"
                 if kind is not None:
                     wrong[kind] += 1
                     first.setdefault(kind, at)
