@@ -303,6 +303,7 @@ class _UnitCheck:
         else:
             seen.append([first, run.stop])
         at = 0
+        gone: bool | None = None
         for path, start, data in self._queue(topic, queue_id).read(first, run.stop):
             wanted = run.units[at : at + len(data)]
             if data != wanted:
@@ -310,7 +311,9 @@ class _UnitCheck:
                     where = topic, queue_id, start + number
                     row = *where, one.physical_offset, str(path), _text(one)
                     if other is None:
-                        if not self._plan.is_gone(topic, one.physical_offset + one.size):
+                        if gone is None:
+                            gone = self._plan.is_gone(topic, run.log_stop)
+                        if not gone:
                             yield ("unit_missing", *row, None)
                     elif other.physical_offset == one.physical_offset or not walk.has_unit(
                         *where, other.physical_offset, other.size

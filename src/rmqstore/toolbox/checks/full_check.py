@@ -373,6 +373,10 @@ class _UnitsOfRange:
 
     def _compare(self, queue: _Queue, run: UnitRun) -> None:
         files = self._queue(queue)
+        has_file = bool(files.starts)
+        # A recovery makes the queue, or leaves it out.
+        if not has_file and (self._plan.unclean or self._plan.is_gone(queue[0], run.log_stop)):
+            return
         at = 0
         for path, start, data in files.read(run.first, run.stop):
             wanted = run.units[at : at + len(data)]
@@ -382,7 +386,7 @@ class _UnitsOfRange:
             file = relative(Path(self._plan.path), path)
             wrong: dict[str, list[tuple[int, UnitDifference]]] = {}
             for one in differing_units(run.topic, wanted, data):
-                kind = self._kind(queue, start + one.number, one, has_file=bool(files.starts))
+                kind = self._kind(queue, start + one.number, one, has_file=has_file)
                 if kind is not None:
                     wrong.setdefault(kind, []).append((start + one.number, one))
             for kind, found in wrong.items():
@@ -421,9 +425,6 @@ class _UnitsOfRange:
     def _kind(self, queue: _Queue, at: int, one: UnitDifference, *, has_file: bool) -> str | None:
         """Return the kind of a difference; ``None`` if another record has the queue offset."""
         if one.found is None:
-            stop = one.expected.physical_offset + one.expected.size
-            if not has_file and (self._plan.unclean or self._plan.is_gone(queue[0], stop)):
-                return None  # a recovery makes the queue, or leaves it out
             return "unit-missing" if has_file else "queue-missing"
         found = one.found
         # Of two records for a queue offset, dispatch enters the first, and a recovery that cut the
