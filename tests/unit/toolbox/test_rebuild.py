@@ -1,5 +1,6 @@
 """``toolbox.rebuild`` against the files that a real broker and the store itself built."""
 
+import errno
 import json
 import os
 import shutil
@@ -203,3 +204,46 @@ def test_a_queue_written_since_its_topic_was_rebuilt_is_not_undone(tmp_path):
     repairs.patch(repairs.queue_file(0), 0, b"a")(tmp_path)
     with pytest.raises(ValueError, match=f"{repairs.queue_file(0)} did"):
         undo(tmp_path, made.name)
+
+
+def test_a_far_queue_offset_in_a_range_of_its_own_makes_no_rows(tmp_path):
+    with rmqstore.open(tmp_path, "a", config=repairs.CONFIG) as store:
+        store.put("orders", b"x", queue_id=0)
+        for number, topic in enumerate(["bills", "orders", "bills"]):
+            for _ in range((4400, 3409, 500)[number]):
+                last = store.put(topic, b"y" * 2000, queue_id=0)
+                if topic == "orders":
+                    offset = last.physical_offset
+    far = offset % repairs.LOG + 20
+    repairs.patch(repairs.log(offset // repairs.LOG), far, (20_000).to_bytes(8, "big"))(tmp_path)
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(tmp_path / name)
+    planned = {one.file: one.count for one in rebuild(tmp_path)}
+    done = {one.file: one.count for one in rebuild(tmp_path, apply=True)}
+    found = {name: count for name, count in done.items() if name.startswith("consumequeue/")}
+    assert found == {name: planned[name] for name in found}
+    assert all((tmp_path / name).exists() for name in found)
+
+
+def test_queues_on_another_disk_are_copied_sparse(tmp_path, monkeypatch):
+    root = tmp_path / "s"
+    with rmqstore.open(root, "a") as store:
+        for number in range(4):
+            store.put("orders", b"x", queue_id=number)
+    wanted = {one.name: one.read_bytes() for one in sorted(root.glob("consumequeue/orders/*/*"))}
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(root / name)
+    rename = Path.rename
+
+    def refused(source, target):
+        if source.name == "orders":
+            raise OSError(errno.EXDEV, "another disk")
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", refused)
+    rebuild(root, apply=True)
+    files = sorted(root.glob("consumequeue/orders/*/*"))
+    assert len(files) == 4
+    assert {one.name: one.read_bytes() for one in files} == wanted
+    used = [512 * one.stat().st_blocks for one in files]
+    assert max(used) < 2 << 20, used  # of 6,000,000

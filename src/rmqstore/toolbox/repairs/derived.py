@@ -168,7 +168,6 @@ def missing_derived(plan: LogPlan, reports: Iterable[RangeReport]) -> Derived:
             queues.setdefault(key, QueueState()).spans.append(span)
     queues = _kept(plan, queues)
     for key, state in queues.items():
-        state.spans = reachable(state.spans)
         _check_rest(plan, key, state)
     return Derived(queues, {}, keys == 0 or not plan.config.message_index_enable, keys)
 

@@ -457,17 +457,22 @@ def _rename(source: Path, target: Path) -> None:
         if error.errno != errno.EXDEV:
             raise
         if source.is_dir() and not source.is_symlink():
-            shutil.copytree(source, target, symlinks=True)
-            for one in target.rglob("*"):
+            shutil.copytree(source, target, symlinks=True, copy_function=_copy)
+            for one in [*target.rglob("*"), target]:
                 sync_path(one)
         else:
-            with open_regular(source) as file:
-                _copy_range(file, 0, target, 0, os.fstat(file.fileno()).st_size)
-            shutil.copystat(source, target)
+            _copy(source, target)
         sync_path(target.parent)
         _remove(source)
     sync_path(source.parent)
     sync_path(target.parent)
+
+
+def _copy(source: str | Path, target: str | Path) -> None:
+    """Copy a file with its times; zeros take no space."""
+    with open_regular(source) as file:
+        _copy_range(file, 0, Path(target), 0, os.fstat(file.fileno()).st_size)
+    shutil.copystat(source, target)
 
 
 def _remove(path: Path) -> None:

@@ -23,7 +23,7 @@ from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.locking import locked
 from rmqstore.offline.log_writer import seal_store
-from rmqstore.offline.queues import sync_queues
+from rmqstore.offline.queues import join_queues, sync_queues
 from rmqstore.offline.ranges import LogPlan, plan_log
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.store import MessageStore
@@ -245,9 +245,11 @@ def _make_missing(journal: Journal, plan: LogPlan, jobs: int) -> Derived:
     made.mkdir()
     build = without_unclean(plan_log(plan.path, plan.config))
     reports = build_into(build, made, jobs)
-    # The range of a queue out of order is not whole: its records are read once more.
-    whole = all(queue.in_order for one in reports for queue in one.queues.values())
-    found = missing_derived(plan, reports) if whole else check_derived(plan, jobs)
+    # The reports do not show which records of a queue out of order have no unit.
+    *_, disordered = join_queues(
+        reports, plan.config.mapped_file_size_consume_queue // layout.UNIT_BYTES
+    )
+    found = check_derived(plan, jobs) if disordered else missing_derived(plan, reports)
     sync_queues(made / paths.CONSUME_QUEUE, found.queues)
     for topic in sorted({topic for topic, _ in found.queues}):  # a file each takes a sync each
         name = f"{paths.CONSUME_QUEUE}/{topic}"
