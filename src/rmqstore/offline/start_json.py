@@ -176,7 +176,8 @@ def _parsed(name: str, data: bytes, table: str, kinds: type | tuple[type, ...]) 
     try:
         value = fastjson.loads(text) if text else ""
     except fastjson.JsonLimitError as error:
-        return _JsonFile("torn", f"not read ({error})", unread=True)
+        # A root that is no object is torn for a broker as well.
+        return _JsonFile("torn", f"not read ({error})", unread=text.startswith("{"))
     except fastjson.JsonError as error:
         return _JsonFile("torn", f"no JSON ({error})")
     return _decoded(name, value, text, table, kinds)

@@ -186,3 +186,12 @@ def test_a_log_file_of_another_store(root, tmp_path, count):
     shutil.copyfile(other / repairs.log(1), root / repairs.log(1))
     assert not verify(root, full=True, jobs=1).clean
     mended(root, actions={"rebuild-queue", "rebuild-index", "close"})
+
+
+def test_a_topics_json_of_lists_alone_is_torn(root):
+    path = root / "config/topics.json"
+    shutil.copy(path, root / "config/topics.json.bak")
+    whole = path.read_bytes()
+    path.write_text("[" * 100_000)
+    assert "restore-json" in [one.action for one in repair(root, apply=True).actions]
+    assert path.read_bytes() == whole
