@@ -9,7 +9,7 @@ cdef int64_t logs_equal_until(
 ) noexcept nogil:
     """Log offset up to which bytes of one file of each log are equal, by regions.
 
-    Whatever is unsure ends it: a cut or unreadable file, one that is gone or not mapped so far.
+    Ends at a file that is cut, unreadable, gone or not mapped so far: unsure, not unequal.
     """
     cdef MappedFile *one = NULL
     cdef MappedFile *other = NULL
@@ -33,16 +33,9 @@ cdef bint files_equal(MappedFile *a, MappedFile *b, int64_t at, int64_t stop) no
     cdef bint equal
     if stop > min(a.view.length, b.view.length) or a.fd < 0 or b.fd < 0:
         return False
-    files_ask_ahead(a, stop)
-    files_ask_ahead(b, stop)
     equal = memcmp(a.view.bytes + at, b.view.bytes + at, <size_t>(stop - at)) == 0
     view_leave(a, a.view.bytes + at, stop - at)
     view_leave(b, b.view.bytes + at, stop - at)
     return equal and not guard_lost(&a.view.guard, at, stop) \
         and not guard_lost(&b.view.guard, at, stop) \
         and not mapped_file_is_cut(a, stop) and not mapped_file_is_cut(b, stop)
-
-
-cdef inline void files_ask_ahead(const MappedFile *file, int64_t at) noexcept nogil:
-    """Have the kernel read the next region."""
-    posix_fadvise(file.fd, at, 1 << REGION_SHIFT, POSIX_FADV_WILLNEED)
