@@ -24,10 +24,10 @@ from them (:class:`Build` and its parts) and compared with existing files (:clas
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmqstore.base.layout import UNIT_BYTES
+from rmqstore.base.lazy import loaded_on_use
 
 if TYPE_CHECKING:
     from rmqstore.offline.build import Build, BuildStep, BuildTotals, StepReport
@@ -153,8 +153,6 @@ __all__ = [
     "used_units",
 ]
 
-# Imported on first use. No module here has the name of a function: as an attribute of the package
-# it would hide the function.
 _MODULES = {
     "BrokerStart": "findings",
     "Build": "build",
@@ -216,14 +214,4 @@ _MODULES = {
     "used_units": "queues",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *globals()})
+__getattr__, __dir__ = loaded_on_use(__name__, _MODULES)

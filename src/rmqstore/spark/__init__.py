@@ -6,9 +6,9 @@ the package by ``addArtifacts``, :func:`register` it.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
+from rmqstore.base.lazy import loaded_on_use
 from rmqstore.spark.common.versions import check_pyspark
 
 if TYPE_CHECKING:
@@ -47,14 +47,13 @@ _HOMES = {
     "write_store": "jobs.write_store",
 }
 
+_load, __dir__ = loaded_on_use(__name__, _HOMES)
+
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    check_pyspark()
-    found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    if name in _HOMES:
+        check_pyspark()
+    return _load(name)
 
 
 def register(spark: SparkSession) -> None:

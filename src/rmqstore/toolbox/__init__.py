@@ -10,8 +10,9 @@ They work on a copy and on a dead disk; readers work beside a live owner, too.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rmqstore.base.lazy import loaded_on_use
 
 if TYPE_CHECKING:
     from rmqstore.toolbox.backlog import unconsumed
@@ -90,8 +91,6 @@ __all__ = [
     "verify_backup",
 ]
 
-# Imported on first use. No module of this package has the name of a function in it: as an
-# attribute it would hide the function.
 _MODULES = {
     "Action": "repairs.repair",
     "BackupCheck": "copies.backups",
@@ -139,14 +138,4 @@ _MODULES = {
     "verify_backup": "copies.backups",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *globals()})
+__getattr__, __dir__ = loaded_on_use(__name__, _MODULES)
