@@ -34,7 +34,7 @@ from rmqstore.directory.layout import (
 from rmqstore.directory.lock_owner import KEEP_LOCK, lock_owner
 from rmqstore.errors import IncompatibleStoreError, StoreLockedError, StoreNotFoundError
 from rmqstore.files import paths
-from rmqstore.files.links import broken_link
+from rmqstore.files.links import absolute, broken_link
 from rmqstore.store import MessageStore, Mode
 
 __all__ = ["config_in_force", "open", "open_store"]
@@ -109,7 +109,7 @@ def open(
     >>> with rmqstore.open("data/store", "a") as store:
     ...     store.put("Topic1", b"Hello RocketMQ", tags="TagA", keys=["order-1"], queue_id=2)
     """
-    root = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - resolve() follows links
+    root = absolute(path)
     one_of("mode", mode, ("r", "r+", "a"))
     one_of("on_corruption", on_corruption, ("raise", "fill"))
     one_of("verify", verify, ("tail", "full"))

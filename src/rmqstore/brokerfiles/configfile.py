@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from rmqstore.base.syncing import SyncError, sync_file
 from rmqstore.brokerfiles import fastjson
 from rmqstore.errors import StoreCorruptError
-from rmqstore.files.links import broken_link, target_of
+from rmqstore.files.links import absolute, broken_link, target_of
 from rmqstore.files.regular import kind_of, open_regular
 
 __all__ = ["MAX_BYTES", "ConfigFile", "ReplacedError"]
@@ -214,7 +214,7 @@ def _read(path: Path) -> str | None:
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ELOOP):
             raise
-        if (link := broken_link(os.path.abspath(path))) is not None:  # noqa: PTH100
+        if (link := broken_link(absolute(path))) is not None:
             raise ValueError(link) from None
         return None
     try:

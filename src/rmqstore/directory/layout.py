@@ -16,7 +16,7 @@ from rmqstore.base.syncing import make_directories
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import IncompatibleStoreError, StoreNotFoundError
 from rmqstore.files import paths
-from rmqstore.files.links import broken_link
+from rmqstore.files.links import absolute, broken_link
 
 __all__ = [
     "LogPath",
@@ -76,7 +76,7 @@ def log_paths(root: str, config: StoreConfig | None) -> list[LogPath] | None:
     found: dict[str, LogPath] = {}
     # 4.9.3 sorts the names as written, and Java compares UTF-16 units.
     for name in sorted({*named, *read_only}, key=lambda one: one.encode("utf-16-be", "replace")):
-        path = _moved(root, config, os.path.abspath(name))  # noqa: PTH100
+        path = _moved(root, config, absolute(name))
         key = os.path.realpath(path)
         if key in found:
             raise LogPathsError(f"{_LOG}: {name} and {found[key].path} are the same directory")
@@ -120,7 +120,7 @@ def _moved(root: str, config: StoreConfig, path: str) -> str:
     """
     if config.store_path_root_dir is None:
         return path
-    configured = os.path.abspath(config.store_path_root_dir)  # noqa: PTH100
+    configured = absolute(config.store_path_root_dir)
     if os.path.realpath(configured) == os.path.realpath(root):
         return path
     if Path(path).is_relative_to(configured):
@@ -140,7 +140,7 @@ def elsewhere(root: str, config: StoreConfig | None) -> str | None:
     """Return the root in a configuration if it differs from this one, else ``None``."""
     if config is None or config.store_path_root_dir is None:
         return None
-    configured = os.path.abspath(config.store_path_root_dir)  # noqa: PTH100
+    configured = absolute(config.store_path_root_dir)
     return None if os.path.realpath(configured) == os.path.realpath(root) else configured
 
 
@@ -199,7 +199,7 @@ def _why_none(root: str) -> str:
 
 def stores_near(path: str) -> list[str]:
     """Return the absolute path of the store around a path, else of the first few below it."""
-    path = os.path.abspath(path)  # noqa: PTH100
+    path = absolute(path)
     for parent in list(Path(path).parents)[:_LEVELS]:
         if _is_store(parent):
             return [str(parent)]
@@ -252,7 +252,7 @@ def surroundings(path: str | os.PathLike[str]) -> str | None:
 
 def _spellings(path: str | os.PathLike[str]) -> tuple[Path, Path]:
     """Return a path as written, and with links resolved."""
-    return Path(os.path.abspath(path)), Path(os.path.realpath(path))  # noqa: PTH100
+    return Path(absolute(path)), Path(os.path.realpath(path))
 
 
 def _ways_up(path: str | os.PathLike[str]) -> Iterator[Path]:

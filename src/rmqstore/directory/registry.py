@@ -121,7 +121,7 @@ class TopicRegistry:
         """
         if self._table.file.loaded_from != self._table.file.path:
             return None
-        if not _has_file(os.path.join(self._root, paths.CONSUME_QUEUE), 2):  # noqa: PTH118
+        if not _has_file(Path(self._root, paths.CONSUME_QUEUE), 2):
             return None
         return [entry.topic_name for entry in self]
 
@@ -317,7 +317,7 @@ class TopicRegistry:
             raise
 
 
-def _has_file(directory: str, depth: int) -> bool:
+def _has_file(directory: str | Path, depth: int) -> bool:
     """Whether any directory ``depth`` levels down has an entry."""
     try:
         with os.scandir(directory) as entries:

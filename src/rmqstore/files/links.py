@@ -85,6 +85,11 @@ def _files_below(directory: Path, above: frozenset[tuple[int, int]]) -> Iterator
         yield from _files_below(one, above | {here})
 
 
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return an absolute path; ``resolve()`` would follow its links."""
+    return os.path.abspath(os.fsdecode(path))  # noqa: PTH100
+
+
 def target_of(path: Path) -> Path:
     """Return the target of a link, else the path.
 
@@ -93,7 +98,7 @@ def target_of(path: Path) -> Path:
     is_link = path.is_symlink()
     if not is_link and path.exists():
         return path
-    broken = broken_link(os.path.abspath(path))  # noqa: PTH100 - resolve() follows links
+    broken = broken_link(absolute(path))
     if broken is not None:
         raise FileNotFoundError(errno.ENOENT, broken, os.fspath(path))
     return path.resolve() if is_link else path

@@ -21,6 +21,7 @@ from rmqstore.config.store_config import StoreConfig
 from rmqstore.directory.registry import TopicRegistry, deleted_topics
 from rmqstore.errors import StoreCorruptError
 from rmqstore.files import paths
+from rmqstore.files.links import absolute
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.walk import SLICE_BYTES, Damage, LogSlice, LogWalk, WalkTotals
 
@@ -200,7 +201,7 @@ def plan_log(
     ValueError
         ``range_bytes`` is below 1.
     """
-    path = os.path.abspath(path)  # noqa: PTH100 - resolve() follows links
+    path = absolute(path)
     first, stop, file_size = log_extent(path)
     end = _used_end(path, first, stop, file_size)
     wanted = min(max((end - first) // _RANGES, _LEAST), _MOST)

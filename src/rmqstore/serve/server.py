@@ -22,6 +22,7 @@ from rmqstore.base.closing import Closing
 from rmqstore.base.warn import Log
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreClosedError, StoreError, StoreFailedError
+from rmqstore.files.links import absolute
 from rmqstore.serve.gateway import Gateway
 from rmqstore.serve.network.connection import Connection
 from rmqstore.serve.network.places import Places
@@ -137,7 +138,7 @@ class Server(Closing):
         if path is None:
             path = self._temporary = tempfile.mkdtemp(prefix="rmqstore-")
         config = config.replace(store_host=address_text(_numeric(named[0], host), named[1]))
-        root = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - resolve() follows links
+        root = absolute(path)
         self.store = open_store(
             root,
             "a",

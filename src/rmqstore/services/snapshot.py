@@ -34,7 +34,7 @@ from rmqstore.base.syncing import make_directories, sync_file, sync_path
 from rmqstore.directory.layout import LogPath, log_directories, surroundings, without_paths
 from rmqstore.errors import IncompatibleStoreError, StoreCorruptError
 from rmqstore.files import paths
-from rmqstore.files.links import files_below, target_of
+from rmqstore.files.links import absolute, files_below, target_of
 from rmqstore.files.regular import open_regular
 from rmqstore.services.base import Ownership, Services
 from rmqstore.types import Snapshot
@@ -144,7 +144,7 @@ class Snapshots:
         import shutil  # and with it lzma and bz2
 
         self._core.check_open()
-        named = Path(os.path.abspath(os.fsdecode(directory)))  # noqa: PTH100
+        named = Path(absolute(directory))
         target = target_of(named)
         self._check_target(named, target)
         making = target.with_name(target.name + _UNFINISHED)

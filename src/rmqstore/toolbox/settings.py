@@ -23,6 +23,7 @@ from rmqstore.config.store_config import StoreConfig
 from rmqstore.directory.layout import LogPathsError
 from rmqstore.errors import StoreCorruptError
 from rmqstore.files import paths
+from rmqstore.files.links import absolute
 from rmqstore.files.regular import open_regular
 
 __all__ = ["ConfigEntry", "config_convert", "config_lint", "config_show"]
@@ -352,7 +353,7 @@ def _sizes_of(
         fields = {_SPECS[key][0]: last[key] for key in _PATHS if last.get(key)}
         present = all(Path(one).is_dir() for value in fields.values() for one in value.split(","))
         config = StoreConfig(**fields) if present else config  # type: ignore[arg-type]
-    root = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - resolve() follows links
+    root = absolute(path)
     try:
         found = opening.config_in_force(root, config)
     except LogPathsError:  # of another store, which is a problem of its own

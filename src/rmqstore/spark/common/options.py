@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from rmqstore.base.arguments import wrong_type
 from rmqstore.base.layout import INT64_MAX
 from rmqstore.base.times import to_millis
+from rmqstore.files.links import absolute
 from rmqstore.spark.common.option_names import KNOWN_OPTIONS
 
 __all__ = ["OptionError", "Options", "absolute_path", "millis_of"]
@@ -226,4 +227,4 @@ def absolute_path(argument: str, path: str | os.PathLike[str]) -> str:
         text = unquote(parts.path)
     elif len(parts.scheme) > 1:
         raise OptionError(f"{argument} must be a local directory, got {text!r}")
-    return os.path.abspath(text)  # noqa: PTH100 - resolve() follows links
+    return absolute(text)

@@ -21,6 +21,7 @@ from rmqstore.errors import (
     StoreNotFoundError,
 )
 from rmqstore.files import paths
+from rmqstore.files.links import absolute
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.findings import BrokerStart, Finding
 from rmqstore.offline.start import broker_start, broker_start_of, verdict_on
@@ -179,7 +180,7 @@ def report_on(
     done: Callable[[int], object] | None = None,
 ) -> Report:
     """Return :func:`verify`'s report; ``done`` gets the bytes of log and index read so far."""
-    root = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - resolve() follows links
+    root = absolute(path)
     try:
         with opening.open(root, config=config) as opened:
             if not full and opened.recovery.log_end - opened.recovery.log_start <= _SMALL:

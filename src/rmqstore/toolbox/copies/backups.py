@@ -26,7 +26,7 @@ from rmqstore.base.arguments import wrong_value
 from rmqstore.base.syncing import make_directories, sync_file, sync_path
 from rmqstore.errors import StoreCorruptError, StoreLockedError, StoreNotFoundError
 from rmqstore.files import paths
-from rmqstore.files.links import files_below, target_of
+from rmqstore.files.links import absolute, files_below, target_of
 from rmqstore.files.regular import open_regular
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def backup_of(
     progressed: Progressed | None = None,
 ) -> list[BackupFile]:
     """Return :func:`backup` of an open store; ``progressed`` gets bytes so far, and in all."""
-    target = target_of(Path(os.path.abspath(os.fsdecode(directory))))  # noqa: PTH100
+    target = target_of(Path(absolute(directory)))
     _restore_exchange(target)
     if target.is_dir() and os.path.ismount(target):
         raise wrong_value("directory", "no mount point, but may be in one", str(target))

@@ -25,7 +25,7 @@ from rmqstore.base.times import to_millis
 from rmqstore.directory.layout import log_file, surroundings, without_paths
 from rmqstore.errors import StoreCorruptError, StoreNotFoundError
 from rmqstore.files import paths
-from rmqstore.files.links import target_of
+from rmqstore.files.links import absolute, target_of
 from rmqstore.offline import (
     Build,
     Copied,
@@ -367,7 +367,7 @@ def _side_by_side(work: Callable[[_T], _R], parts: Iterable[_T]) -> list[_R]:
 @contextlib.contextmanager
 def _new_directory(out: str | os.PathLike[str], store: str) -> Iterator[Path]:
     """Provide a directory for a new store, which becomes ``out``; removed on an error."""
-    named = Path(os.path.abspath(os.fsdecode(out)))  # noqa: PTH100
+    named = Path(absolute(out))
     target = target_of(named)
     if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(store)):
         raise wrong_value("out", "outside the store", str(named))

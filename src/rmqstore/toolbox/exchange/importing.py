@@ -23,7 +23,7 @@ from rmqstore.config.store_config import StoreConfig
 from rmqstore.directory.layout import refuse_inside, without_paths
 from rmqstore.errors import StoreError, TopicNotFoundError
 from rmqstore.files import paths
-from rmqstore.files.links import target_of
+from rmqstore.files.links import absolute, target_of
 from rmqstore.offline.log_writer import SCHEDULE_TOPIC, LogWriter, check_table
 from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC
 from rmqstore.toolbox.exchange.formats import format_of
@@ -140,7 +140,7 @@ def import_messages(
     chosen = None if topics is None else frozenset((topics,) if isinstance(topics, str) else topics)
     with _opened(file, format) as source:
         work = _Import(source, chosen, keep_time, keep_queues, progressed or (lambda count: None))
-        root = target_of(Path(os.path.abspath(path)))  # noqa: PTH100 - the link stays
+        root = target_of(Path(absolute(path)))
         given = config if config is None or isinstance(config, StoreConfig) else _read(config)
         if _is_new(root, given):
             work.make(root, given or StoreConfig())

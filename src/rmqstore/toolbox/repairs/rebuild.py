@@ -20,6 +20,7 @@ from rmqstore.config.store_config import StoreConfig
 from rmqstore.directory.layout import log_paths
 from rmqstore.errors import IncompatibleStoreError
 from rmqstore.files import paths
+from rmqstore.files.links import absolute
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.locking import locked
 from rmqstore.offline.log_writer import seal_store
@@ -81,8 +82,9 @@ def rebuild(
     Every file is compared with the log. With ``apply``, those that differ are replaced by what a
     4.9.3 broker would build; the old ones are in a journal, see :func:`repair`. Units of records
     that retention removed stay, and so do queues that are right; the index is replaced whole.
-    Queues of deleted topics are not brought back. ``consumequeue_ext`` stays: units of replaced
-    files have the tags code itself, not an address in it.
+    Queues of deleted topics are not brought back; that a broker deleted one is known after a clean
+    exit, while any queue has a file. ``consumequeue_ext`` stays: units of replaced files have the
+    tags code itself, not an address in it.
 
     Parameters
     ----------
@@ -122,7 +124,7 @@ def rebuild(
     Source: ``store/DefaultMessageStore.java ReputMessageService``.
     """
     count = threads(jobs)
-    root = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - resolve() follows links
+    root = Path(absolute(path))
     with ExitStack() as held:
         if apply:
             held.enter_context(locked(str(root), 0.0))

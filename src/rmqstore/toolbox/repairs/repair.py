@@ -16,6 +16,7 @@ from rmqstore.config.file_sizes import sizes_left_open
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreNotFoundError
 from rmqstore.files import paths
+from rmqstore.files.links import absolute
 from rmqstore.offline.locking import locked
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start import broker_start
@@ -127,7 +128,7 @@ def repair(path: str | os.PathLike[str], *, config: Config = None, apply: bool =
     A process that is killed leaves an unfinished journal; the next repair undoes it first.
     Source: ``store/DefaultMessageStore.java load``, ``recover``.
     """
-    root = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - resolve() follows links
+    root = Path(absolute(path))
     if not root.is_dir():
         raise StoreNotFoundError(f"{root}: no such directory")
     if not apply:
@@ -172,7 +173,7 @@ def undo(path: str | os.PathLike[str], journal: str | os.PathLike[str]) -> Repai
     OSError
         Reading or writing fails; may be done again.
     """
-    root = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100
+    root = Path(absolute(path))
     if not root.is_dir():
         raise StoreNotFoundError(f"{root}: no such directory")
     with locked(str(root), 0.0):
@@ -377,7 +378,7 @@ def _checkpoint_beyond(root: Path, config: Config) -> str | None:
     """Return the fault of a checkpoint that names records after the log's last one."""
     with opening.open(root, config=config) as opened:
         end = opened.recovery.log_end
-    # While the lock is held, opening takes the log for one that grows, and does not compare them.
+    # Compared here: opening does not, as beside a held lock the log may grow.
     magic, _, named, _, _ = numbers_of(
         root / paths.CHECKPOINT, layout.WATERMARK, layout.WATERMARK_AT
     )

@@ -47,7 +47,7 @@ def entry_changes(root: Path) -> Iterator[Change]:
 def _topic_changes(root: Path, path: str, name: str, ext_size: int) -> Iterator[Change]:
     file = relative(root, path)
     if not os.path.isdir(path):  # noqa: PTH112 - a text
-        yield move("move-foreign", file, os.stat(path).st_size, "no directory of a topic")  # noqa: PTH116
+        yield move("move-foreign", file, Path(path).stat().st_size, "no directory of a topic")
         return
     for queue in listed(path) or []:
         place = relative(root, queue.path)
