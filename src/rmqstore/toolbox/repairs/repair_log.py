@@ -272,7 +272,7 @@ def log_changes(state: LogState) -> Iterator[Change]:
         at, stop = max(start, lost, end), start + state.file_size
         if at < stop and (used := _used(state, at, stop)):
             yield _zeroed(state, at, stop, used)
-        elif at < stop:
+        elif at < min(stop, named):
             yield from _zeros(state, at, stop)
     if not state.closed:
         yield from _zeros(state, max(end, file_stop), named)
@@ -348,7 +348,7 @@ def _filled(state: LogState, start: int, stop: int, reason: str) -> Change:
 
 
 def _lost_end(state: LogState, end: int, file_stop: int) -> int:
-    """Return the end of the records that queues of a closed store name beyond the log's end."""
+    """Return the end of the records that queues name beyond the log's end."""
     lost_end = end
     for one in lost_records(state.root, end, file_stop + _COUNT_MOST * state.file_size):
         if one.offset >= max(file_stop, lost_end) + state.file_size:
