@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -160,12 +160,14 @@ def _rows(path: Path, parse: Callable[[str], object]) -> list:
 
 
 @pytest.fixture
-def undelivered(monkeypatch: pytest.MonkeyPatch) -> None:
+def undelivered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Stores opened for writing leave what is delayed as it is: for who compares every byte."""
     from rmqstore.services.schedule import Schedule
+    from support.undelivered import undelivered
 
-    monkeypatch.setattr(Schedule, "begin", lambda self: None)
     monkeypatch.setattr(Schedule, "_correct_times", lambda *arguments: None)
+    with undelivered():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -248,7 +248,7 @@ def test_a_held_pull_ends_in_time(client: RemotingClient, server: Server) -> Non
     server.store.put("quiet", b"no", queue_id=0, tags="t0")
     server.store.get("quiet", 0, 0)  # it is in its queue
     end_holds(server)
-    answer = client.answer(number)  # what did not match is not read again
+    answer = client.answer(number)
     assert place(answer) == (20, "NO_MATCHED_MESSAGE", 1, 0, 1)
     assert held(server) == 0
 

@@ -397,7 +397,6 @@ import asyncio, sys
 sys.modules["uvloop"] = None
 sys.modules["orjson"] = None
 import rmqstore
-from support.ports import quiet_port
 from support.remoting import RemotingClient
 with rmqstore.serve() as server, RemotingClient(server.address) as client:
     assert type(server.gateway.work.loop).__module__.startswith("asyncio"), server.gateway.work.loop
