@@ -362,7 +362,7 @@ class Scan:
 def messages_with(
     scan: Scan, text: bytes, *, ignore_case: bool = False, properties: bool = False
 ) -> Iterator[_core.Message]:
-    """Iterate over a scan's messages, without most of those that lack a text.
+    """Iterate over a scan's messages; skip most of those that lack a text.
 
     The text is searched for in bodies as stored, and with ``properties`` in these as well; messages
     with a compressed body are all returned. ``ignore_case`` is of ASCII letters alone.

@@ -463,7 +463,7 @@ class IndexMatch:
 
 
 def _has_times(part: IndexFileReader, number: int, same: memoryview) -> bool:
-    """Whether a file's times are those of its first and last entry, if these are given."""
+    """Whether the header's times match the first and last entry, where ``same`` holds these."""
     first, last = same[:ENTRY_BYTES], same[-ENTRY_BYTES:]
     if number == 1 and loose_entries(first)[0].store_timestamp != part.begin_timestamp:
         return False

@@ -181,7 +181,7 @@ def add_run(spans: list[OffsetSpan], run: UnitRun) -> OffsetSpan:
 
 
 def reachable(spans: Sequence[OffsetSpan]) -> list[OffsetSpan]:
-    """Return the spans of a queue, in log order, without those that dispatch passes over.
+    """Drop the spans of a queue that dispatch passes over; both in log order.
 
     BODYCRC does not cover QUEUEOFFSET: a flipped bit would leave room for millions of messages.
     Room that the last record left before it counts after it, as in a recovery.

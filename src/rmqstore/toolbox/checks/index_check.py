@@ -22,12 +22,12 @@ from rmqstore.offline.walk import ENTRY_BYTES, LogWalk
 
 __all__ = ["EntryCheck", "file_faults", "lies_within"]
 
-_BEFORE = 1000  # entries before those that differ, which these may repeat
+_BEFORE = 1000  # entries looked back for a repetition
 _KEPT = 200_000  # index entries of a range kept for comparison out of order
 _TEXTS = {
     "index-time": "{} with another time than the record's",
     "index-duplicate": "{} that another one repeats, which is harmless: a query finds both",
-    "index-extra": "{} of no record with that key, or of one that no broker enters",
+    "index-extra": "{} without a record that has the key and is indexed",
 }
 
 
