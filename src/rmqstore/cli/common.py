@@ -323,7 +323,7 @@ def refuse_foreign(root: Path) -> None:
 def refuse_file(root: Path) -> None:
     """Raise if anything but a directory is at a path where one is to be made."""
     if root.exists() and not root.is_dir():
-        raise CliError(f"{root} is not a directory; give an empty directory or a new name", USAGE)
+        raise CliError(f"{root} is no directory: give an empty directory or a new name", USAGE)
 
 
 def _refuse_other(root: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_directory_that_is_not_empty(run: Run, root: Path, tmp_path: Path) -> 
     for verb, *more in (("extract", "-t", "orders"), ("snapshot",), ("backup",)):
         assert "is not empty" in one_line(run(verb, root, tmp_path / "full", *more), 2)
         at_file = one_line(run(verb, root, tmp_path / "full/note", *more), 2)
-        assert "note is not a directory; give an empty directory or a new name" in at_file
+        assert "note is no directory: give an empty directory or a new name" in at_file
         if verb != "backup":  # which continues one that was not finished
             assert "not finished" in one_line(run(verb, root, tmp_path / "o", *more), 2)
     assert [one.name for one in (tmp_path / "full").iterdir()] == ["note"]
