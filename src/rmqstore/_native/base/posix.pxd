@@ -111,15 +111,19 @@ cdef extern from *:
     #include <sys/resource.h>
     #include <sys/stat.h>
     #include <sys/statvfs.h>
+    #include <sys/uio.h>
     #include <unistd.h>
     static int64_t stat_mtime_millis(const struct stat *status) {
         return (int64_t)status->st_mtim.tv_sec * 1000 + status->st_mtim.tv_nsec / 1000000;
     }
+    /* Whether a byte of a file is in the page cache; no where the kernel cannot say. */
+    static int byte_is_cached(int fd, int64_t at) {
+        char byte;
+        struct iovec into = {&byte, 1};
+        return preadv2(fd, &into, 1, at, RWF_NOWAIT) == 1;
+    }
     #ifndef MADV_POPULATE_WRITE
     #define MADV_POPULATE_WRITE 23
-    #endif
-    #ifndef MADV_POPULATE_READ
-    #define MADV_POPULATE_READ 22
     #endif
     #ifndef FALLOC_FL_KEEP_SIZE
     #define FALLOC_FL_KEEP_SIZE 1
@@ -193,7 +197,7 @@ cdef extern from *:
         O_RDONLY, O_RDWR, O_WRONLY, O_CREAT, O_EXCL, O_CLOEXEC, O_DIRECTORY
         O_NONBLOCK, O_TMPFILE, O_PATH, O_TRUNC
         PROT_READ, PROT_WRITE, MS_SYNC, MADV_DONTNEED, MADV_POPULATE_WRITE, MADV_RANDOM
-        MADV_POPULATE_READ, POSIX_FADV_WILLNEED, SYNC_FILE_RANGE_WRITE
+        POSIX_FADV_WILLNEED, SYNC_FILE_RANGE_WRITE
         AT_FDCWD, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR
         F_OFD_SETLK, F_SETLK, F_OFD_GETLK, F_WRLCK, F_UNLCK, F_RDLCK
         LOCK_EX, LOCK_NB, LOCK_UN
@@ -238,6 +242,7 @@ cdef extern from *:
     int msync(void *at, size_t length, int flags) nogil
     int madvise(void *at, size_t length, int advice) nogil
     int posix_fadvise(int fd, int64_t at, int64_t length, int advice) nogil
+    bint byte_is_cached(int fd, int64_t at) noexcept nogil
     int sync_file_range(int fd, int64_t at, int64_t length, unsigned int flags) nogil
     int getpid() nogil
     int snprintf(char *into, size_t room, const char *format, ...) nogil

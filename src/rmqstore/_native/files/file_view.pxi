@@ -140,36 +140,25 @@ cdef bint mapped_file_is_cut(const MappedFile *file, int64_t stop) noexcept nogi
 
 
 cdef int64_t view_enter(
-    MappedFile *file, int64_t at, int64_t need, int64_t stop, const char **bytes,
+    MappedFile *file, int64_t at, int64_t stop, const char **bytes,
 ) noexcept nogil:
-    """Mapped bytes for a walk: at least ``need``, to a region's end or ``stop``; count, 0, -errno.
+    """Mapped bytes for a walk, up to a region's end or ``stop``; count, 0, -errno.
 
     The caller ends with view_leave, and checks the bytes it used: guard_lost, and for a cut as
     mapped_file_copy does.
     """
     cdef FileView *view = &file.view
-    cdef int64_t region_end = (((at + need - 1) >> REGION_SHIFT) + 1) << REGION_SHIFT
-    cdef int64_t page = at & ~<int64_t>(PAGE_BYTES - 1)
-    cdef int64_t length = min(min(region_end, view.length), max(stop, at + need)) - at
+    cdef int64_t region_end = ((at >> REGION_SHIFT) + 1) << REGION_SHIFT
     cdef int number = FAULT("pread")
     if number:
         return -number
-    if length < need:
-        return 0
-    # All pages in one call; if that fails, each costs a fault.
-    madvise(<char *>view.bytes + page, <size_t>(at + length - page), MADV_POPULATE_READ)
     bytes[0] = view.bytes + at
-    return length
+    return max(0, min(min(region_end, view.length), stop) - at)
 
 
 cdef void view_leave(MappedFile *file, const char *bytes, int64_t length) noexcept nogil:
-    """Drop the pages of view_enter, except pages in use by other reads."""
+    """Drop the pages of view_enter, except a region in use by other reads."""
     cdef FileView *view = &file.view
     cdef int64_t at = (bytes - view.bytes) & ~<int64_t>(PAGE_BYTES - 1)
-    cdef int64_t stop = bytes - view.bytes + length
-    cdef int64_t until
-    while at < stop:
-        until = min(stop, ((at >> REGION_SHIFT) + 1) << REGION_SHIFT)
-        if not byte_is_set(view.regions + (at >> REGION_SHIFT)):
-            madvise(<char *>view.bytes + at, <size_t>(until - at), MADV_DONTNEED)
-        at = until
+    if not byte_is_set(view.regions + (at >> REGION_SHIFT)):
+        madvise(<char *>view.bytes + at, <size_t>(bytes - view.bytes + length - at), MADV_DONTNEED)

@@ -50,6 +50,11 @@ cdef inline bint cursor_is_in_place(const Cursor *cursor) noexcept nogil:
     return cursor.slice.file != NULL and cursor.slice.file.base == NULL
 
 
+cdef inline bint cursor_walks(const Cursor *cursor) noexcept nogil:
+    """Whether it goes on in place, and no read is to keep regions of a view."""
+    return cursor.in_place and cursor.chunk >= CURSOR_CHUNK
+
+
 cdef void cursor_leave(Cursor *cursor) noexcept nogil:
     """Release the slice."""
     if cursor_is_in_place(cursor):
@@ -65,24 +70,28 @@ cdef enum:
 cdef int64_t cursor_load(Cursor *cursor, int64_t need, int how) noexcept nogil:
     """Load ``need`` bytes at ``cursor.at`` into the slice, or as many as the file has."""
     cdef FileSet *log = &cursor.store.log
+    cdef int64_t length = max(need, cursor.chunk)
     cdef int64_t rc
     cursor_leave(cursor)
     cursor.slice_at = cursor.at
     cursor.doubted = how == WALK_COPIED and cursor.in_place
     if log.writable:
         return file_set_read(log, cursor.at, log.file_size, &cursor.slice)
-    if how == WALK_IN_PLACE and cursor.in_place and need <= CURSOR_CHUNK <= cursor.chunk:
-        rc = cursor_enter(cursor, log, need)
-        if rc != 0:
+    if how == WALK_IN_PLACE and cursor_walks(cursor) and need <= CURSOR_CHUNK:
+        rc = cursor_enter(cursor, log)
+        if rc >= need or rc < 0:
             return rc
-    rc = cursor_read(cursor, log, max(need, cursor.chunk))
+        if rc > 0:                           # across the region's end: a copy of this record alone
+            length = need
+            cursor_leave(cursor)
+    rc = cursor_read(cursor, log, length)
     if rc >= 0:
         cursor.slice.data = cursor.buffer
         cursor.slice.length = rc
     return rc
 
 
-cdef int64_t cursor_enter(Cursor *cursor, FileSet *log, int64_t need) noexcept nogil:
+cdef int64_t cursor_enter(Cursor *cursor, FileSet *log) noexcept nogil:
     """Point the slice to bytes in place; their count, 0 if they must be copied."""
     cdef MappedFile *file = NULL
     cdef const char *bytes = NULL
@@ -92,7 +101,7 @@ cdef int64_t cursor_enter(Cursor *cursor, FileSet *log, int64_t need) noexcept n
         return rc
     rc = 0
     if file.view.bytes != NULL:
-        rc = view_enter(file, cursor.at - file.start, need, stop - file.start, &bytes)
+        rc = view_enter(file, cursor.at - file.start, stop - file.start, &bytes)
     if rc <= 0:
         mapped_file_release(file)
         return rc
@@ -117,7 +126,10 @@ cdef int64_t cursor_read(Cursor *cursor, FileSet *log, int64_t length) noexcept 
         cursor.room = length if cursor.buffer != NULL else 0
     if cursor.buffer != NULL:
         cursor_ask_ahead(cursor, file, cursor.at + length, cursor.stop)
-        rc = mapped_file_copy(file, cursor.buffer, cursor.at - file.start, length)
+        if cursor_walks(cursor) and file.fd >= 0:
+            rc = file_read(file.fd, cursor.buffer, length, cursor.at - file.start)
+        else:
+            rc = mapped_file_copy(file, cursor.buffer, cursor.at - file.start, length)
     else:
         rc = E_NO_MEMORY
     mapped_file_release(file)
@@ -134,8 +146,9 @@ cdef void cursor_ask_ahead(
     if not goes_on or cursor.ahead < cursor.at:
         cursor.ahead = stop
     if goes_on and wanted - cursor.ahead >= AHEAD_BYTES // 2 and file.fd >= 0:
-        posix_fadvise(file.fd, cursor.ahead - file.start, wanted - cursor.ahead,
-                      POSIX_FADV_WILLNEED)
+        if not byte_is_cached(file.fd, wanted - 1 - file.start):     # else each page is looked up
+            posix_fadvise(file.fd, cursor.ahead - file.start, wanted - cursor.ahead,
+                          POSIX_FADV_WILLNEED)
         cursor.ahead = wanted
 
 
@@ -196,6 +209,7 @@ cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noex
         if cursor_is_in_place(cursor):
             if rc > 0 and cursor_is_good(cursor, record, data[0]):
                 cursor.at += rc
+                prefetch_record(data[0], rc)
                 return rc
             again = True
             if rc == E_NOT_FOUND and left < record.size <= min(room, <int64_t>CURSOR_CHUNK):
@@ -209,6 +223,10 @@ cdef int64_t cursor_next(Cursor *cursor, Record *record, const char **data) noex
                 and large_record_fits(cursor.store, cursor.at, record.size, &cursor.field) < 0:
             return E_CORRUPT
         if rc == E_NOT_FOUND and left < min(room, record.size):
+            if cursor.at > cursor.slice_at:  # past what was doubted, in place again
+                need = record.size
+                again = True
+                continue
             rc = cursor_load(cursor, record.size, WALK_COPIED)
             if rc < 0:
                 return rc
@@ -298,6 +316,8 @@ cdef int64_t cursor_resync(Cursor *cursor) noexcept nogil:
             if at >= cursor.stop:
                 return 0
             cursor.at = at
+            if cursor.in_place:
+                cursor_leave(cursor)
             return cursor.at - start
         # The next piece has all of a record whose position field this one truncates.
         cursor.at = cursor.slice_at + (length if length <= POSITION_CUT else length - POSITION_CUT)
@@ -307,16 +327,23 @@ cdef int64_t cursor_resync(Cursor *cursor) noexcept nogil:
 cdef int64_t cursor_straddler(Cursor *cursor, int64_t length) noexcept nogil:
     """Log offset of a good record that begins in the slice and extends beyond it."""
     cdef Found found
-    cdef int64_t at, field
+    cdef int64_t field
+    cdef int64_t at = 0
+    cdef const char *hit
     cdef const char *data = cursor.slice.data
     if cursor.store.log.writable:
         return E_NOT_FOUND
-    for at in range(length - POSITION_CUT):
-        if data[at + RECORD_MAGIC] == <char>0xDA \
-                and get_i64(data + at + RECORD_PHYSICAL_OFFSET) == cursor.slice_at + at:
-            if log_record(cursor.store, cursor.slice_at + at, 0, &found, &field) > 0:
-                slice_release(&found.slice)
-                return cursor.slice_at + at
+    while at < length - POSITION_CUT:
+        hit = <const char *>memchr(
+            data + at + RECORD_MAGIC, 0xDA, <size_t>(length - POSITION_CUT - at))
+        if hit == NULL:
+            break
+        at = hit - data - RECORD_MAGIC
+        if get_i64(data + at + RECORD_PHYSICAL_OFFSET) == cursor.slice_at + at \
+                and log_record(cursor.store, cursor.slice_at + at, 0, &found, &field) > 0:
+            slice_release(&found.slice)
+            return cursor.slice_at + at
+        at += 1
     return E_NOT_FOUND
 
 
