@@ -1,4 +1,4 @@
-"""Scans of a reader look at records in place, which another process may write anew meanwhile."""
+"""Scans and walks look at records in place, which another process may write anew meanwhile."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore import _core
 
 pa = pytest.importorskip("pyarrow")
 
@@ -140,5 +141,46 @@ def test_no_message_has_something_of_two_records(letters: tuple) -> None:
                 )
                 assert message.body == letter.encode() * BODY
                 assert message.tags == ("B" if letter == "B" else None)
+                seen[letter] += 1
+    assert min(seen.values()) > OFTEN, seen
+
+
+def walked(root: Path) -> tuple[int, dict[int, int], dict[int, list[tuple[int, int]]]]:
+    """Records of the whole log; by their offsets tags codes, and key hashes with store times."""
+    walk = _core.LogUnits(str(root), CONFIG, {}, 0, CONFIG.mapped_file_size_commit_log)
+    codes: dict[int, int] = {}
+    keys: dict[int, list[tuple[int, int]]] = {}
+    while (found := walk.next(1 << 20)) is not None:
+        runs, entries = found
+        for _, (offset, _, code) in (one for run in runs for one in _core.used_units(run[5])):
+            assert offset not in codes
+            codes[offset] = code
+        for key_hash, offset, stored in _core.loose_entries(entries):
+            keys.setdefault(offset, []).append((key_hash, stored))
+    return walk.totals()["records"], codes, keys
+
+
+def test_no_unit_or_entry_has_something_of_two_records(letters: tuple) -> None:
+    root, versions = letters
+    expected = {}
+    for letter in "AB":
+        count, codes, keys = walked(root.parent / letter)
+        at = sorted(codes)[1]
+        expected[codes[at]] = letter, [one for one, _ in keys[at]]
+        assert count == 3
+    assert len(expected) == 2
+    seen = dict.fromkeys("AB", 0)
+    times: dict[str, int] = {}
+    with rewritten(root, versions):
+        began = time.monotonic()
+        while goes_on(began, seen):
+            count, codes, keys = walked(root)
+            assert 2 <= count <= 3
+            assert count == len(codes)
+            if at in codes:
+                letter, hashes = expected[codes[at]]
+                assert [one for one, _ in keys[at]] == hashes
+                for _, stored in keys[at]:
+                    assert times.setdefault(letter, stored % 2) == stored % 2
                 seen[letter] += 1
     assert min(seen.values()) > OFTEN, seen

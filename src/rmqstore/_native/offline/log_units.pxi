@@ -11,6 +11,7 @@ cdef enum:
     WALK_MORE                    # a slice is full
     WALK_ENDED
     WALK_DAMAGED                 # skipped bytes that are not a record
+    WALK_CHANGED                 # a record of the slice was rewritten: its results are void
 
     WALK_EXAMINED = 64 << 20     # bytes of the log between checks for signals
     RUN_BYTES_MAX = 1 << 20
@@ -28,6 +29,17 @@ cdef struct UnitRun:
     int64_t first                # queue offset
     int64_t count
     char *units
+
+# Of the range so far.
+cdef struct WalkCounts:
+    int64_t records
+    int64_t units
+    int64_t keys
+    int64_t skipped
+    int64_t noted                # records that the index handles, with or without keys
+    bint noted_last              # one comes after the last key
+    int64_t first_record         # -1: none begins in the range
+    int64_t next_record          # the first one after the range; -1: none follows
 
 cdef struct LogWalk:
     Store *store                 # a log alone; its table has only the walk's queues
@@ -50,14 +62,7 @@ cdef struct LogWalk:
     int64_t entry_count
     int64_t entry_room
     int64_t bytes                # of the slice
-    int64_t records              # this and the following: of the range so far
-    int64_t units
-    int64_t keys
-    int64_t skipped
-    int64_t noted                # records that the index handles, with or without keys
-    bint noted_last              # one comes after the last key
-    int64_t first_record         # -1: none begins in the range
-    int64_t next_record          # the first one after the range; -1: none follows
+    WalkCounts counts
     int64_t bad_offset           # with WALK_DAMAGED
     int64_t bad_field
     int64_t resumed              # a good record after it; -1: none in the range
@@ -92,9 +97,10 @@ cdef int64_t walk_begin(LogWalk *walk) noexcept nogil:
     cdef Cursor *cursor = &walk.cursor
     cursor_init(cursor, walk.store, walk.start, walk.stop)
     cursor.chunk = WALK_CHUNK
+    cursor.in_place = True
     walk.begun = True
-    walk.first_record = -1
-    walk.next_record = -1
+    walk.counts.first_record = -1
+    walk.counts.next_record = -1
     if walk.start >= walk.stop:
         walk.ended = True
     elif walk.start % walk.store.log.file_size:
@@ -109,16 +115,34 @@ cdef int64_t walk_begin(LogWalk *walk) noexcept nogil:
 
 
 cdef int64_t walk_slice(LogWalk *walk, int64_t most) noexcept nogil:
-    """Continue until the slice has ``most`` bytes: WALK_..., or a status."""
-    cdef Cursor *cursor = &walk.cursor
-    cdef Record record
-    cdef const char *data
-    cdef int64_t rc, examined
+    """Continue until the slice has ``most`` bytes: WALK_MORE, _ENDED, _DAMAGED, or a status."""
+    cdef WalkCounts before
+    cdef int64_t at, rc
     if not walk.begun:
         rc = walk_begin(walk)
         if rc < 0:
             return rc
-    examined = cursor.at
+    before = walk.counts
+    at = walk.cursor.at
+    rc = walk_records(walk, most)
+    if rc == WALK_CHANGED:
+        rc = walk_close_runs(walk, 0)
+        walk_free_slice(walk)
+        walk.counts = before
+        walk.cursor.at = at
+        walk.cursor.in_place = False
+        if rc == 0:
+            rc = walk_records(walk, most)
+    return rc
+
+
+cdef int64_t walk_records(LogWalk *walk, int64_t most) noexcept nogil:
+    """As walk_slice, or WALK_CHANGED."""
+    cdef Cursor *cursor = &walk.cursor
+    cdef Record record
+    cdef const char *data
+    cdef int64_t rc
+    cdef int64_t examined = cursor.at
     while not walk.ended:
         rc = cursor_next(cursor, &record, &data)
         if rc == E_CORRUPT:
@@ -128,7 +152,7 @@ cdef int64_t walk_slice(LogWalk *walk, int64_t most) noexcept nogil:
         if rc == 0:
             break
         if record.physical_offset >= walk.stop:
-            walk.next_record = record.physical_offset
+            walk.counts.next_record = record.physical_offset
             break
         if walk.unclean and record_is_torn(data, &record, walk.store.log.file_size) \
                 and log_used(walk.store, cursor.at) <= cursor.at:
@@ -138,6 +162,8 @@ cdef int64_t walk_slice(LogWalk *walk, int64_t most) noexcept nogil:
             return fail(&walk.store.failure, E_VERSION, set_directory(&walk.store.log, 0),
                         "a record of RocketMQ 5", cursor.at, 0, 0)
         rc = walk_record(walk, data, &record)
+        if cursor_changed(cursor, &record, data):
+            return WALK_CHANGED
         if rc < 0:
             return rc
         if walk.bytes >= most or cursor.at - examined >= WALK_EXAMINED:
@@ -176,11 +202,11 @@ cdef inline int64_t walk_record(
         &walk.store.table, &walk.store.settings, data, record, &walk.request)
     if wanted < 0:
         return wanted
-    if walk.first_record < 0:
-        walk.first_record = record.physical_offset
-    walk.records += 1
+    if walk.counts.first_record < 0:
+        walk.counts.first_record = record.physical_offset
+    walk.counts.records += 1
     if wanted & REQUEST_SKIPPED:
-        walk.skipped += 1
+        walk.counts.skipped += 1
     if wanted & REQUEST_UNIT:
         queue = queue_enter_near(&walk.store.table, walk.request.topic, record.queue_id)
         rc = walk_unit(walk, record, queue, record.queue_offset)
@@ -189,8 +215,8 @@ cdef inline int64_t walk_record(
         if rc < 0:
             return rc
     if walk.indexed and wanted & (REQUEST_KEYS | REQUEST_ROLLBACK):
-        walk.noted += 1
-        walk.noted_last = True
+        walk.counts.noted += 1
+        walk.counts.noted_last = True
         if wanted & REQUEST_KEYS:
             return walk_keys(walk, data, record)
     return 0
@@ -211,12 +237,12 @@ cdef int64_t walk_multi(LogWalk *walk, const Record *record) noexcept nogil:
     cdef Queue *queue
     cdef int64_t rc = multi_begin(&walk.request.properties, &names)
     if rc <= 0:
-        walk.skipped -= rc
+        walk.counts.skipped -= rc
         return 0
     while multi_next(&names, &entry):
         rc = multi_find_queue(&walk.store.table, record, &entry, &queue)
         if rc == E_NOT_FOUND:
-            walk.skipped += 1
+            walk.counts.skipped += 1
         elif rc < 0:
             return rc
         elif queue != NULL:
@@ -254,7 +280,7 @@ cdef inline int64_t walk_unit(
     unit_write(queue.run + queue.run_count * UNIT_BYTES, record.physical_offset,
                record.size, walk.request.code)
     queue.run_count += 1
-    walk.units += 1
+    walk.counts.units += 1
     walk.bytes += UNIT_BYTES
     return 0
 
@@ -326,9 +352,9 @@ cdef inline int64_t walk_keys(LogWalk *walk, const char *data, const Record *rec
         entry.store_timestamp = record.store_timestamp
         entry.key_hash = key_hash
         walk.entry_count += 1
-        walk.keys += 1
+        walk.counts.keys += 1
         walk.bytes += sizeof(LooseEntry)
-        walk.noted_last = False
+        walk.counts.noted_last = False
         key_hash = next_key_hash(data, record, &walk.request, &at)
     return 0
 

@@ -38,8 +38,8 @@ cdef class LogUnits:
         walk.unclean = unclean
         walk.any_version = any_version
         walk.indexed = settings.index_enabled
-        walk.first_record = -1
-        walk.next_record = -1
+        walk.counts.first_record = -1
+        walk.counts.next_record = -1
         for name, offset in deleted.items():
             enter_deleted(walk.store, name, offset)
         memset(&failure, 0, sizeof(Failure))
@@ -100,9 +100,9 @@ cdef class LogUnits:
     def totals(self):
         """Counts so far, and the offsets of the first record of the range and after the range."""
         cdef LogWalk *walk = &self.walk
-        return dict(records=walk.records, units=walk.units, keys=walk.keys, skipped=walk.skipped,
-                    noted=walk.noted, noted_last=bool(walk.noted_last),
-                    first_record=walk.first_record, next_record=walk.next_record,
+        return dict(records=walk.counts.records, units=walk.counts.units, keys=walk.counts.keys, skipped=walk.counts.skipped,
+                    noted=walk.counts.noted, noted_last=bool(walk.counts.noted_last),
+                    first_record=walk.counts.first_record, next_record=walk.counts.next_record,
                     bytes=max(0, min(walk.cursor.at, walk.stop) - walk.start) if walk.begun else 0)
 
     def names(self, int64_t physical_offset, int64_t size, str topic, int32_t queue_id,

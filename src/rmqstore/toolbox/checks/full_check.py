@@ -41,7 +41,7 @@ from rmqstore.types import RecoveredRange
 
 __all__ = ["FullCheck", "full_check"]
 
-_RANGE_BYTES = 32 << 20  # of the log, for a thread at a time
+_RANGE_BYTES = 64 << 20  # of the log, for a thread at a time
 _INDEX_TASKS = 4  # each holds the slots of one file, 20 MB
 _LISTED = 1000  # problems kept of a range, or of an index file; others are counted
 _DAMAGES = 10_000  # ranges of the log kept, in all
