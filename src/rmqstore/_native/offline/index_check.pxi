@@ -102,9 +102,10 @@ cdef int64_t index_check_chains(
     cdef int64_t bad = 0
     cdef int64_t at = 1
     cdef int64_t rc = 0
-    cdef int64_t i, part, slot
-    cdef const char *entry
-    cdef int32_t head
+    cdef int32_t slots[CHECK_ENTRIES]
+    cdef int32_t slot_num = <int32_t>index.slot_num
+    cdef int64_t i, part
+    cdef int32_t slot, head
     used[0] = 0
     if heads == NULL or buffer == NULL:
         rc = E_NO_MEMORY
@@ -112,15 +113,15 @@ cdef int64_t index_check_chains(
         part = min(count - at, CHECK_ENTRIES)
         rc = index_read(index, index_entry_at(index, at), part * INDEX_ENTRY_BYTES, buffer)
         for i in range(part if rc >= 0 else 0):
-            entry = buffer + i * INDEX_ENTRY_BYTES
-            if i + CHECK_AHEAD < part:
-                prefetch_to_read(heads + get_i32(
-                    entry + CHECK_AHEAD * INDEX_ENTRY_BYTES + ENTRY_KEY_HASH) % index.slot_num)
-            slot = get_i32(entry + ENTRY_KEY_HASH) % index.slot_num
+            slots[i] = get_i32(buffer + i * INDEX_ENTRY_BYTES + ENTRY_KEY_HASH) % slot_num
+        for i in range(part if rc >= 0 else 0):
+            prefetch_to_read(heads + max(slots[min(i + CHECK_AHEAD, part - 1)], 0))
+            slot = slots[i]
             if slot < 0:                     # an invalid hash: the comparison with the log finds it
                 continue
-            if get_i32(entry + ENTRY_PREVIOUS) != heads[slot]:
-                index_note(found, most, &bad, at + i, heads[slot], get_i32(entry + ENTRY_PREVIOUS))
+            head = get_i32(buffer + i * INDEX_ENTRY_BYTES + ENTRY_PREVIOUS)
+            if head != heads[slot]:
+                index_note(found, most, &bad, at + i, heads[slot], head)
             heads[slot] = <int32_t>(at + i)
         at += part
     at = 0
