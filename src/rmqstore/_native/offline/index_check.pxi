@@ -2,7 +2,7 @@
 
 cdef enum:
     CHECK_ENTRIES = 4096         # read at a time
-    CHECK_AHEAD = 16             # entries whose slots are on their way to the cache
+    CHECK_AHEAD = 64             # entries whose slots are on their way to the cache
 
 
 cdef int64_t index_offset_near(Index *index, int64_t number, int64_t count) noexcept nogil:
