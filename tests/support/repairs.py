@@ -160,6 +160,17 @@ def head_of(number):
     return change
 
 
+def early_blank(number):
+    """Overwrite the start of a record by the blank that ends a file."""
+
+    def change(root):
+        offset = place_of(root, number)
+        blank = struct.pack(">ii", LOG - offset % LOG, -875286124)
+        patch(log(offset // LOG), offset % LOG, blank)(root)
+
+    return change
+
+
 def index_file(root):
     return f"index/{sorted(one.name for one in (root / 'index').iterdir())[0]}"
 
@@ -182,6 +193,8 @@ DAMAGE = {
     "flip": flipped(100),
     "flips": flipped(3, 4, 60, 140),
     "head": head_of(90),
+    "early-blank": early_blank(90),
+    "early-blank-at-0": patch(log(1), 0, struct.pack(">ii", LOG, -875286124)),
     "first-record": patch(log(0), 0, b"\xff" * 30),
     "hole-512": patch(log(1), 512 * 40, bytes(512)),
     "hole-4096": patch(log(1), 4096 * 9, bytes(4096)),

@@ -148,6 +148,36 @@ def test_a_log_all_of_whose_files_are_longer(root):
     assert repairs.readable(root) == before
 
 
+@pytest.mark.parametrize("number", [1, 90, 160])
+def test_a_blank_before_the_end_of_a_file(root, number):
+    """The records behind it are readable by their queues, and stay so."""
+    whole = repairs.queued(root)
+    offset = repairs.place_of(root, number)
+    file = repairs.log(offset // repairs.LOG)
+    repairs.early_blank(number)(root)
+    [found] = [one for one in verify(root).problems if one.file == file]
+    assert (found.kind, found.offset) == ("bad-record", offset)
+    repair(root, apply=True)
+    assert repairs.queued(root) == whole
+    assert len(repairs.readable(root)) == repairs.COUNT  # with a dummy
+    assert verify(root).clean
+
+
+def test_behind_a_blank_may_be_what_a_recovery_has_cut(root):
+    """No queue names it."""
+    before = repairs.queued(root)
+    path = root / repairs.log(0)
+    last = max(at for at in before.values() if at < repairs.LOG)
+    data = path.read_bytes()
+    blank = last + int.from_bytes(data[last : last + 4], "big")
+    size = int.from_bytes(data[:4], "big")
+    stale = bytearray(data[:size])
+    stale[28:36] = (blank + 8).to_bytes(8, "big")  # its place in the log
+    assert blank + 8 + size < repairs.LOG
+    repairs.patch(repairs.log(0), blank + 8, stale)(root)
+    assert (verify(root).clean, repair(root).actions) == (True, ())
+
+
 @pytest.mark.parametrize("number", [0, 50, 160])
 @pytest.mark.parametrize("far", [200, 1 << 24, 1 << 40])
 def test_a_queue_offset_that_a_queue_cannot_reach(root, number, far):

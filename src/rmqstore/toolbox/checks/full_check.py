@@ -35,6 +35,7 @@ from rmqstore.offline.ranges import LogPlan, plan_log
 from rmqstore.offline.start_files import listed, numbers_of, relative
 from rmqstore.offline.walk import LogWalk, Unit, UnitRun
 from rmqstore.services.stored import SCHEDULE_TOPIC
+from rmqstore.toolbox.checks.blanks import blank_of
 from rmqstore.toolbox.checks.ext_check import ExtFiles
 from rmqstore.toolbox.checks.index_check import EntryCheck, file_faults, lies_within
 from rmqstore.types import RecoveredRange
@@ -253,6 +254,7 @@ class _WholeCheck:
     ) -> FullCheck:
         """Search for units without a record, outside the spans compared."""
         result = FullCheck()
+        hidden: dict[int, list[int]] = {}
         base = Path(self.plan.path, paths.CONSUME_QUEUE)
         for topic in listed(base) or []:
             for found_queue in listed(topic.path) or []:
@@ -262,13 +264,29 @@ class _WholeCheck:
                 try:
                     found = spans.get((topic.name, queue_id), [])
                     compared = sorted([one.first, one.stop] for one in found)
-                    self._extra_of((topic.name, queue_id), compared, damage, result)
+                    unmet = self._extra_of((topic.name, queue_id), compared, damage, result)
+                    for offset in unmet:
+                        hidden.setdefault(offset // self.plan.file_size, []).append(offset)
                 except UnicodeError:
                     continue  # the name of no topic
                 except (StoreError, OSError) as error:
                     if (unreadable := _unreadable(self.plan, error)) is not None:
                         result.add(unreadable)
+        for offsets in hidden.values():
+            self._add_blank(offsets, result)
         return result
+
+    def _add_blank(self, offsets: list[int], result: FullCheck) -> None:
+        """Add the problem of a log file's blank, if these records are behind one."""
+        blank = blank_of(self.plan, offsets[0])
+        behind = sum(offset > blank for offset in offsets) if blank is not None else 0
+        if blank is not None and behind:
+            text = (
+                f"a blank at {blank} ends the file for those who read the log, and queues name "
+                f"{behind:,} whole records behind it"
+            )
+            file = self._file(self.plan.file_of(blank))
+            result.add(Finding("lost", "bad-record", file, blank, text))
 
     def _extra_of(
         self,
@@ -276,26 +294,38 @@ class _WholeCheck:
         spans: list[list[int]],
         damage: list[tuple[int, int]],
         result: FullCheck,
-    ) -> None:
+    ) -> list[int]:
+        """Add the units that lead to no record; return those to one that no walk met."""
         files = QueueFiles(self.plan.path, *queue, self.plan.config)
         walk: LogWalk | None = None
+        hidden: list[int] = []
         for start in files.starts:
             at, stop = start, start + files.units_a_file
             for low, high in [*spans, [stop, stop]]:
                 if at < min(low, stop):
                     walk = walk or self.plan.walk(0)
                     for path, first, data in files.written(at, min(low, stop)):
-                        wrong = self._without_record(queue, first, data, walk, damage)
+                        wrong, unmet = self._without_record(queue, first, data, walk, damage)
+                        hidden += unmet
                         if wrong:
                             result.units += len(wrong)
                             result.add(self._extra_finding(path, wrong))
                 at = max(at, min(high, stop))
+        return hidden
 
     def _without_record(
-        self, queue: _Queue, first: int, data: bytes, walk: LogWalk, damage: list[tuple[int, int]]
-    ) -> list[tuple[int, Unit]]:
-        """Return the units that lead to no record of the queue, with their queue offsets."""
-        wrong = []
+        self,
+        queue: _Queue,
+        first: int,
+        data: bytes,
+        walk: LogWalk,
+        damage: list[tuple[int, int]],
+    ) -> tuple[list[tuple[int, Unit]], list[int]]:
+        """Return the units that lead to no record of the queue, with their queue offsets.
+
+        And the physical offsets of those that lead to one.
+        """
+        wrong, others = [], []
         for number, unit in used_units(data):
             offset = unit.physical_offset
             if 0 <= offset < self.plan.first or (self.plan.unclean and offset >= self.plan.end):
@@ -304,7 +334,9 @@ class _WholeCheck:
                 continue  # reported with the log
             if not walk.has_unit(*queue, first + number, offset, unit.size):
                 wrong.append((first + number, unit))
-        return wrong
+            elif offset < self.plan.end:  # else written since
+                others.append(offset)
+        return wrong, others
 
     def _extra_finding(self, path: Path, wrong: list[tuple[int, Unit]]) -> Finding:
         at, unit = wrong[0]

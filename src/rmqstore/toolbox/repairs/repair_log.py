@@ -29,6 +29,7 @@ from rmqstore.files.regular import open_regular
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.toolbox.repairs.journal import Journal
+from rmqstore.toolbox.repairs.repair_blank import behind_blank
 from rmqstore.toolbox.repairs.repair_lost import (
     LOST_PROPERTY,
     Lost,
@@ -67,7 +68,6 @@ class FileWalk(NamedTuple):
     start: int
     records: int
     damages: list[tuple[int, int, str]]  # begin and end, and the reason; the last may be the end
-    last_unit: int  # physical offset of the last record with a unit, -1 if there is none
 
 
 @dataclass(frozen=True)
@@ -115,18 +115,19 @@ def walk_file(plan: LogPlan, number: int) -> FileWalk:
     start, _ = plan.bounds(number)
     stop = start + plan.file_size
     walk = plan.walk(number)
-    last_unit = -1
+    last = start
     with contextlib.suppress(MessagesRemovedError):  # the next file is missing
         for found in walk.slices():
             for run in found.runs:
-                offset, _, _ = layout.UNIT.unpack(run.units[-layout.UNIT_BYTES :])
-                last_unit = max(last_unit, offset)
+                last = max(last, run.log_stop)
     damages = [
         (one.physical_offset, one.resumed if one.resumed >= 0 else stop, one.reason)
         for one in walk.damages
         if one.physical_offset < stop
     ]
-    return FileWalk(start, walk.totals.records, damages, last_unit)
+    last = max([last, *(resumed for _, resumed, _ in damages)])
+    records, behind = behind_blank(plan, last, stop)
+    return FileWalk(start, walk.totals.records + records, damages + behind)
 
 
 # ---- files

@@ -1,0 +1,44 @@
+"""Repair of a blank that is not the end of its log file."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+from rmqstore import _core
+from rmqstore.files.regular import open_regular
+from rmqstore.offline.ranges import LogPlan
+from rmqstore.toolbox.checks.blanks import early_blank
+from rmqstore.toolbox.repairs.repair_lost import lost_records
+
+__all__ = ["behind_blank"]
+
+_REASON = "a blank before the end of the file's records"
+
+Part = tuple[int, int, str]
+
+
+def behind_blank(plan: LogPlan, at: int, stop: int) -> tuple[int, list[Part]]:
+    """Return the number of records behind a log file's blank, and the damaged parts between them.
+
+    ``at`` is the end of a valid record, ``stop`` that of the file. None, unless a queue names one
+    of the records: behind a blank may be those that a recovery has cut.
+    """
+    blank = early_blank(plan, at, stop)
+    if blank is None:
+        return 0, []
+    with (
+        open_regular(plan.file_of(blank)) as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        memoryview(data) as whole,
+        whole[blank % plan.file_size + 1 : plan.file_size] as rest,
+    ):
+        pieces = _core.log_pieces(rest, blank + 1, stop)
+    found = {start for start, _, kind in pieces if kind == "message"}
+    named = lost_records(Path(plan.path), blank + 1, stop, own=True)
+    if not any(one.offset in found for one in named):
+        return 0, []
+    ends = [blank, *(start + size for start, size, _ in pieces)]
+    begins = [*(start for start, _, _ in pieces), stop]
+    gaps = [(low, high, _REASON) for low, high in zip(ends, begins, strict=True) if low < high]
+    return len(found), gaps
