@@ -9,23 +9,25 @@ Source: ``store/ConsumeQueue.java``.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore import _core
-from rmqstore.base.layout import RECORD_FIXED_BYTES, UNIT, UNIT_BYTES
+from rmqstore.base.layout import UNIT, UNIT_BYTES
 from rmqstore.base.syncing import sync_path
 from rmqstore.config.store_config import StoreConfig
+from rmqstore.errors import MessagesRemovedError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
-from rmqstore.offline.ranges import QueueRange, RangeReport
+from rmqstore.offline.ranges import LogPlan, QueueRange, RangeReport
 from rmqstore.offline.walk import Unit, UnitRun
 
 __all__ = [
@@ -37,14 +39,16 @@ __all__ = [
     "UnitDifference",
     "add_run",
     "differing_units",
+    "dispatched",
     "join_queues",
-    "reachable",
     "sync_queues",
     "used_units",
 ]
 
 _OPEN_FILES = 200
 _BLANK_UNITS = 50_000  # written at a time
+_DRAFT_UNITS = 16 << 20  # of a queue in memory
+_LIGHT = "%LMQ%"
 _PIECE_BYTES = 50_000 * UNIT_BYTES  # read at a time
 
 
@@ -146,7 +150,7 @@ class QueueWriter:
         self._files.clear()
 
 
-def _may_follow(known: QueueRange, first: int, log_start: int) -> bool:
+def _may_follow(known: QueueRange | OffsetSpan, first: int, log_start: int) -> bool:
     """Whether dispatch would accept the gap before a unit at that queue offset."""
     return first > known.stop and _core.gap_is_likely_between(
         first - known.stop, log_start - known.log_stop
@@ -161,7 +165,6 @@ class OffsetSpan:
     stop: int
     log_start: int
     log_stop: int
-    between: int = -1  # bytes of the log before the last record, from the one before; -1: no other
     bad: set[int] = field(default_factory=set)  # byte offsets of files that differ
 
 
@@ -170,36 +173,64 @@ def add_run(spans: list[OffsetSpan], run: UnitRun) -> OffsetSpan:
     if not spans or spans[-1].stop != run.first:
         spans.append(OffsetSpan(run.first, run.stop, run.log_start, run.log_stop))
     span = spans[-1]
-    last, before = run.units[-UNIT_BYTES:], run.units[-2 * UNIT_BYTES : -UNIT_BYTES]
-    if before:
-        offset, size, _ = UNIT.unpack(before)
-        span.between = UNIT.unpack(last)[0] - offset - size
-    elif span.first < run.first:
-        span.between = run.log_start - span.log_stop
     span.stop, span.log_stop = run.stop, run.log_stop
     return span
 
 
-def reachable(spans: Sequence[OffsetSpan]) -> list[OffsetSpan]:
-    """Drop the spans of a queue that dispatch passes over; both in log order.
+def dispatched(
+    plan: LogPlan, queues: Mapping[tuple[str, int], Sequence[OffsetSpan]]
+) -> dict[tuple[str, int], list[UnitRun]]:
+    """Return the units of queues of whose records dispatch may pass over some.
 
-    BODYCRC does not cover QUEUEOFFSET: a flipped bit would leave room for millions of messages.
-    Room that the last record left before it counts after it, as in a recovery.
+    Spans are in log order, each within a range of it; runs within a file of the queue. A queue with
+    too many units for the memory is left out.
     """
-    kept: list[OffsetSpan] = []
-    known = end = room = 0
-    for one, after in itertools.zip_longest(spans, spans[1:]):
-        gap = one.first - known
-        follows = kept or (after is not None and after.first < one.first)  # else begins anywhere
-        if follows and gap > 0 and not _core.gap_is_likely_between(gap - room, one.log_start - end):
-            continue
-        kept.append(one)
-        if one.stop > known:
-            between = one.between if one.between >= 0 else one.log_start - end
-            missing = 0 if one.between >= 0 else max(gap, 0)
-            room = max(between // RECORD_FIXED_BYTES - missing, 0)
-            known, end = one.stop, one.log_stop
-    return kept
+    drafts = {}
+    numbers: set[int] = set()
+    for queue, spans in queues.items():
+        if any(map(_is_doubtful, spans, spans[1:])):
+            drafts[queue] = _core.QueueDraft()
+            for one in spans:
+                first = (one.log_start - plan.first) // plan.file_size
+                last = (one.log_stop - 1 - plan.first) // plan.file_size
+                numbers.update(range(first, last + 1))
+    plan = plan.by_files()
+    for number in sorted(numbers):
+        with contextlib.suppress(MessagesRemovedError):
+            for found in plan.walk(number).slices():
+                for run in found.runs:
+                    draft = drafts.get((run.topic, run.queue_id))
+                    if draft is not None and not _enter(draft, run):
+                        del drafts[run.topic, run.queue_id]
+    size = plan.config.mapped_file_size_consume_queue
+    return {queue: list(_runs(*queue, *draft.units(), size)) for queue, draft in drafts.items()}
+
+
+def _is_doubtful(before: OffsetSpan, after: OffsetSpan) -> bool:
+    """Whether dispatch may pass over a record between two spans."""
+    return after.first != before.stop and not _may_follow(before, after.first, after.log_start)
+
+
+def _enter(draft: _core.QueueDraft, run: UnitRun) -> bool:
+    """Enter a run; whether there is room for more."""
+    return draft.put_run(run.first, run.units, run.topic.startswith(_LIGHT)) <= _DRAFT_UNITS
+
+
+def _runs(topic: str, queue_id: int, first: int, units: bytes, file_size: int) -> Iterator[UnitRun]:
+    """Yield the runs of units that are not blank."""
+    a_file = file_size // UNIT_BYTES
+    at = 0
+    while at < len(units) // UNIT_BYTES:
+        room = a_file - (first + at) % a_file
+        piece = memoryview(units)[at * UNIT_BYTES : (at + room) * UNIT_BYTES]
+        numbers = [number for number, _ in _core.used_units(piece)]
+        for _, some in itertools.groupby(enumerate(numbers), lambda one: one[1] - one[0]):
+            found = [number for _, number in some]
+            part = piece[found[0] * UNIT_BYTES : (found[-1] + 1) * UNIT_BYTES]
+            begin = UNIT.unpack(part[:UNIT_BYTES])[0]
+            offset, length, _ = UNIT.unpack(part[-UNIT_BYTES:])
+            yield UnitRun(topic, queue_id, first + at + found[0], begin, offset + length, part)
+        at += room
 
 
 def sync_queues(directory: str | os.PathLike[str], queues: Iterable[tuple[str, int]]) -> None:
@@ -308,7 +339,7 @@ class QueueAppender:
             made.mkdir()
             part = _core.QueuePart(str(made), self._file_size)
             known = self._parts[topic, queue_id] = (made, part)
-        self.skipped += known[1].put_run(first, units, topic.startswith("%LMQ%"))
+        self.skipped += known[1].put_run(first, units, topic.startswith(_LIGHT))
 
     def finish(self) -> None:
         """Close the queues, and rename them."""

@@ -198,6 +198,31 @@ def test_a_rebuild_passes_over_a_queue_offset_too_far(root, number, far):
     assert len(repairs.queued(root)) >= repairs.COUNT - 1
 
 
+@pytest.mark.parametrize("bit", [3, 7, 40])
+@pytest.mark.parametrize(
+    "numbers", [(0, 1), (0, 2), (0, 1, 3), (0, 2, 3), (0, 2, 4), (1, 2, 3), (2, 4, 5), (5, 7, 9)]
+)
+def test_the_same_bit_flipped_in_the_queue_offsets_of_several_records(root, numbers, bit):
+    for number in numbers:
+        patch_record(root, number, 20, (number ^ 1 << bit).to_bytes(8, "big"))
+    mended(root, actions={"rebuild-queue", "close"})
+    repair(root, apply=True)
+    there = {place for place in repairs.queued(root) if place[:2] == ("orders", 0)}
+    count = (repairs.COUNT + 5) // 6
+    alone = {(0, 1, 3): 2, (0, 2, 3): 1}.get(numbers)  # one between three of four damaged alike
+    for number in set(range(count)) - {*numbers, alone}:
+        assert ("orders", 0, number) in there
+
+
+def test_a_rebuild_and_a_repair_agree_on_the_same_bit_flipped_in_two_records(root):
+    for number in (0, 2):
+        patch_record(root, number, 20, (number ^ 1 << 40).to_bytes(8, "big"))
+    repairs.gone("consumequeue")(root)
+    rebuild(root, apply=True)
+    assert all(one.same for one in rebuild(root))
+    assert repair(root).actions == ()
+
+
 def test_a_tags_code_that_looks_like_an_ext_address(root):
     repairs.patch(repairs.queue_file(0), 12, b"\x80")(root)
     assert not verify(root, full=True, jobs=1).clean

@@ -7,7 +7,9 @@
 # falls back.  Within a life, a unit already in position stays if it holds.
 #
 # A queue may begin at any offset, as in a compacted log.  But a first record whose offset is too
-# high for the log below it, and contradicted by the next ones, is damaged: no life to end.
+# high for the log below it, and contradicted by the next ones, is damaged: no life to end.  A bit
+# may be flipped alike in later ones: until two consecutive records continue the first, it stays in
+# doubt, and any record that can follow the lower one ends it.
 #
 # Source: 4.9.3 appends such units, store/ConsumeQueue.java putMessagePositionInfo
 
@@ -64,6 +66,7 @@ cdef inline void life_keep_room(Queue *queue, int64_t queue_offset, int64_t star
 
 cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit) noexcept nogil:
     """Process a queue's next record; whether it confirms a new life from ``restart``."""
+    cdef int64_t first = life.restart_next - 1
     cdef bint follows = 0 < life.restart_next == queue_offset
     if unit.physical_offset < life.seen_until:
         return False                         # seen before: a batch is repeated
@@ -71,6 +74,13 @@ cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit)
     if life.next == 0:
         life.first = queue_offset
         life.doubtful = not gap_is_likely(queue_offset, unit.physical_offset)
+    elif life.doubtful and first >= 0 and queue_offset != life.next:
+        if queue_offset > life.next:
+            life.next = queue_offset + 1
+            return False                     # like the first one: perhaps damaged alike
+        follows = follows or (queue_offset > first and gap_is_likely(
+            queue_offset - life.restart_next,
+            unit.physical_offset - life.restart.physical_offset - life.restart.size))
     elif queue_offset >= life.next:
         life.doubtful = False
     if queue_offset < life.next and not follows:
@@ -79,9 +89,9 @@ cdef inline bint life_begins(Life *life, int64_t queue_offset, const Unit *unit)
         return False
     life.next = queue_offset + 1
     life.restart_next = 0
-    if not follows or 0 < queue_offset - 1 >= life.first:
+    if not follows or 0 < first >= life.first:
         return False
-    life.first = queue_offset - 1
+    life.first = first
     if not life.doubtful:
         life.start = life.restart.physical_offset
     life.doubtful = False

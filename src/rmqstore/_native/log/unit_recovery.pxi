@@ -178,7 +178,7 @@ cdef int64_t unit_stays(
 ) noexcept nogil:
     """1 if a unit not met by the walk stays: it holds, or its read must report damage or a gap."""
     cdef int64_t rc = unit_holds(store, queue, queue_offset, unit)
-    if rc == 0 and not queue.files.writable:
+    if rc == 0 and store != NULL and not queue.files.writable:
         rc = unit_names_damage(&store.recovery, unit) or unit_names_gap(store, unit)
     return rc
 
@@ -216,7 +216,7 @@ cdef int64_t recover_units_before(
         at = min(at, queue_offset)
     elif queue.files.count:                  # begin of a later life of the queue
         at = max(at, queue.files.slots[0].start // UNIT_BYTES)
-    if at < stop and not queue.files.writable:
+    if at < stop and store != NULL and not queue.files.writable:
         lost = file_set_gap(&store.log, atomic_peek(&queue.last_end), following.physical_offset)
     while at < stop:
         rc = recovered_unit(queue, at, &unit)

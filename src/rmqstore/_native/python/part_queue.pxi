@@ -335,3 +335,39 @@ cdef class QueuePart(ConsumeQueue):
             PyBuffer_Release(&view)
         check(rc, NULL, self.path)
         return skipped
+
+
+@cython.final
+cdef class QueueDraft:
+    """Units that dispatch makes from the records of a queue, in memory."""
+
+    cdef Queue *queue
+
+    def __cinit__(self):
+        self.queue = queue_new(NULL, 0, -1, QUEUE_FILE_BYTES, False)
+        if self.queue == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        if self.queue != NULL:
+            queue_destroy(self.queue)
+
+    def put_run(self, int64_t first, units, bint is_light=False):
+        """Enter consecutive records' units; the number of units there are, with blank ones."""
+        cdef Py_buffer view
+        cdef int64_t skipped = 0
+        cdef int64_t rc
+        PyObject_GetBuffer(units, &view, PyBUF_SIMPLE)
+        with nogil:
+            rc = queue_put_run(self.queue, first, <const char *>view.buf, view.len // UNIT_BYTES,
+                               is_light, &skipped)
+        PyBuffer_Release(&view)
+        check(rc, NULL, "")
+        return 0 if self.queue.making == NULL else self.queue.making.count
+
+    def units(self):
+        """Return the queue offset of the first unit, and the units."""
+        cdef Derived *made = self.queue.making
+        if made == NULL:
+            return 0, b""
+        return made.start, PyBytes_FromStringAndSize(made.units, made.count * UNIT_BYTES)

@@ -28,7 +28,7 @@ from rmqstore.offline.queues import (
     UnitDifference,
     add_run,
     differing_units,
-    reachable,
+    dispatched,
     used_units,
 )
 from rmqstore.offline.ranges import LogPlan, plan_log
@@ -47,6 +47,8 @@ _INDEX_TASKS = 4  # each holds the slots of one file, 20 MB
 _LISTED = 1000  # problems kept of a range, or of an index file; others are counted
 _DAMAGES = 10_000  # ranges of the log kept, in all
 _OTHER_KINDS = (errno.EINVAL, errno.ELOOP, errno.ENOENT, errno.ENOTDIR)
+
+_UNIT_KINDS = ("unit-duplicate", "unit-mismatch", "unit-missing")
 
 _Queue = tuple[str, int]
 _Bad = tuple[int, int, str, bool]
@@ -137,25 +139,30 @@ def full_check(
     for part in ranges:
         for queue, runs in part.spans.items():
             spans.setdefault(queue, []).extend(runs)
-    far = set(_passed_over(spans))
-    whole.problems = [
-        one
-        for one in whole.problems
-        if one.kind != "unit-missing" or (one.file.rpartition("/")[0], one.offset) not in far
-    ]
+    _compare_again(plan, spans, whole)
     _join(whole, check.extra(spans, sorted((one.start, one.stop) for one in damage)))
     # A missing file is a gap, not damage.
     whole.damage = [one for one in damage if Path(plan.file_of(one.start)).exists()]
     return whole
 
 
-def _passed_over(spans: dict[_Queue, list[OffsetSpan]]) -> Iterator[tuple[str, int]]:
-    """Yield queue and byte offset of records that a queue cannot reach: dispatch makes no unit."""
-    for (topic, queue_id), found in spans.items():
-        kept = set(map(id, reachable(found)))
-        for one in found:
-            if id(one) not in kept:
-                yield f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}", one.first * UNIT_BYTES
+def _compare_again(plan: LogPlan, spans: dict[_Queue, list[OffsetSpan]], whole: FullCheck) -> None:
+    """Compare queues of whose records dispatch passes over some with what it makes of them."""
+    found = dispatched(plan, spans)
+    places = {f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}" for topic, queue_id in found}
+    whole.problems = [
+        one
+        for one in whole.problems
+        if one.kind not in _UNIT_KINDS or one.file.rpartition("/")[0] not in places
+    ]
+    result = _Range()
+    units = _UnitsOfRange(plan, plan.walk(0), result)
+    for queue, runs in found.items():
+        for run in runs:
+            units.compare(run)
+        spans[queue] = result.spans.pop(queue, [])
+    result.units = 0
+    _join(whole, result)
 
 
 def _fewer(bad: list[_Bad]) -> list[_Bad]:

@@ -24,7 +24,7 @@ from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.build import Build
 from rmqstore.offline.index import IndexFileReader, IndexMatch
-from rmqstore.offline.queues import OffsetSpan, add_run, differing_units, reachable
+from rmqstore.offline.queues import OffsetSpan, add_run, differing_units, dispatched
 from rmqstore.offline.ranges import LogPlan, RangeReport, RangesOverlapError
 from rmqstore.offline.start_files import listed
 from rmqstore.offline.walk import LogWalk, UnitRun
@@ -137,8 +137,10 @@ def check_derived(plan: LogPlan, jobs: int, *, index: bool = True) -> Derived:
         for key, state in one.queues.items():
             known = queues.setdefault(key, QueueState())
             known.spans += state.spans
+    spans = {key: one.spans for key, one in queues.items()}
+    for key, runs in dispatched(plan, spans).items():
+        queues[key].spans = _compared(plan, runs)
     for state in queues.values():
-        state.spans = reachable(state.spans)
         state.bad = {start for one in state.spans for start in one.bad}
     queues = _kept(plan, queues)
     for key in _queue_directories(plan):
@@ -196,6 +198,18 @@ def _check_range(plan: LogPlan, index_files: Sequence[str], number: int) -> _Che
     checked.keys = walk.totals.keys
     checked.index_same = not indexed or (same and not entries.parts and not entries.other_times)
     return checked
+
+
+def _compared(plan: LogPlan, runs: Iterable[UnitRun]) -> list[OffsetSpan]:
+    """Compare the units of a queue with its files; return their spans."""
+    spans: list[OffsetSpan] = []
+    walk = plan.walk(0)
+    with contextlib.closing(_UnitFiles(plan)) as files:
+        for run in runs:
+            span = add_run(spans, run)
+            if not files.same(run, walk):
+                span.bad.add(files.file_start(run))
+    return spans
 
 
 class _UnitFiles:
