@@ -136,7 +136,7 @@ SUBJECTS = {
             " check_contiguous join_queues QueueRange QueueGap QueueNumbers load_queue_numbers"
             " save_queue_numbers QueueWriter QueueAppender sync_queues QueueFiles UnitRun Unit"
             " UnitDifference differing_units used_units UNIT_BYTES SCHEDULE_TOPIC plan_index"
-            " IndexPlan create_index_file fill_index_share name_index_files index_seconds"
+            " IndexPlan create_index_file fill_index_file name_index_files index_seconds"
             " IndexFileReader IndexEntry LooseEntry loose_entries ChainError ENTRY_BYTES"
         },
     ),

@@ -223,7 +223,7 @@ include "_native/store/store_open.pxi"
 # offline: ranges of a log as units and index entries, for jobs of many processes. Uses base to
 # read.
 include "_native/offline/log_units.pxi"
-include "_native/offline/index_share.pxi"
+include "_native/offline/index_fill.pxi"
 include "_native/offline/index_check.pxi"
 
 # wire: frames of RocketMQ's remoting protocol, and clients' hot requests. Uses base to

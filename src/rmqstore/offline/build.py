@@ -23,7 +23,7 @@ from rmqstore.files import paths
 from rmqstore.offline.index import (
     IndexPlan,
     create_index_file,
-    fill_index_share,
+    fill_index_file,
     name_index_files,
     plan_index,
 )
@@ -51,22 +51,20 @@ class BuildStep:
     Attributes
     ----------
     kind : {"index", "gaps", "in_order", "sync"}
-        Enter a share of the keys of an index file; write blank units; make queues whose units
-        are not in the order of the log; force queues to the disk.
+        Enter the keys of an index file; write blank units; make queues whose units are not in the
+        order of the log; force queues to the disk.
     queues : tuple of (str, int)
         Queues of ``"in_order"`` and ``"sync"``.
     gaps : tuple of QueueGap
         Gaps of ``"gaps"``.
     index : IndexPlan or None
-    share : (int, int)
-        Of ``"index"``: number of the share, and of how many.
+        Of ``"index"``.
     """
 
     kind: Literal["index", "gaps", "in_order", "sync"]
     queues: tuple[tuple[str, int], ...] = ()
     gaps: tuple[QueueGap, ...] = ()
     index: IndexPlan | None = None
-    share: tuple[int, int] = (0, 1)
 
 
 @dataclass
@@ -79,13 +77,13 @@ class StepReport:
         Queues rebuilt whole.
     skipped : int
         Units passed over.
-    slots_used : dict of int to int
-        Slots in use, by number of the index file.
+    begins : dict of int to int
+        Store time of the first key, in ms since the epoch, by number of the index file.
     """
 
     queues: list[tuple[str, int]] = field(default_factory=list)
     skipped: int = 0
-    slots_used: dict[int, int] = field(default_factory=dict)
+    begins: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -250,11 +248,7 @@ class Build:
         plans = self.index_plans(reports)
         for plan in plans:
             create_index_file(self.index_directory, self.plan.config, plan)
-        return [
-            BuildStep("index", index=plan, share=(which, plan.shares))
-            for plan in plans
-            for which in range(plan.shares)
-        ]
+        return [BuildStep("index", index=plan) for plan in plans]
 
     def sync_steps(self, queues: Iterable[tuple[str, int]]) -> list[BuildStep]:
         """Return the steps that force queues to the disk."""
@@ -270,8 +264,8 @@ class Build:
         """
         report = StepReport()
         if step.kind == "index" and step.index is not None:
-            report.slots_used[step.index.number] = fill_index_share(
-                self.index_directory, self.plan.config, step.index, *step.share
+            report.begins[step.index.number] = fill_index_file(
+                self.index_directory, self.plan.config, step.index
             )
         elif step.kind == "gaps":
             self._fill(step.gaps)
@@ -304,7 +298,7 @@ class Build:
         report.skipped = appender.skipped
 
     def finish(self, reports: Sequence[RangeReport], done: Iterable[StepReport]) -> BuildTotals:
-        """Complete the index files, and remove temporary files.
+        """Name the index files, and remove temporary files.
 
         Parameters
         ----------
@@ -314,19 +308,8 @@ class Build:
             From :meth:`run`, in any order.
         """
         done = list(done)
-        plans = self.index_plans(reports)
-        name_index_files(
-            self.index_directory,
-            [
-                create_index_file(
-                    self.index_directory,
-                    self.plan.config,
-                    plan,
-                    sum(one.slots_used.get(plan.number, 0) for one in done),
-                )
-                for plan in plans
-            ],
-        )
+        begins = {number: time for one in done for number, time in one.begins.items()}
+        name_index_files(self.index_directory, [begins[number] for number in sorted(begins)])
         sync_path(Path(self.index_directory))
         shutil.rmtree(Path(self.directory, _ENTRIES))
         totals = [one.totals for one in reports]
@@ -338,7 +321,7 @@ class Build:
             units=sum(one.units for one in totals) - passed_over,
             queues=len(queues),
             index_entries=sum(one.keys for one in totals),
-            index_files=len(plans),
+            index_files=len(begins),
             skipped=sum(one.skipped for one in totals) + passed_over,
             bytes=sum(one.bytes for one in totals),
             processes=len({one.process for one in reports}),

@@ -1,8 +1,8 @@
 """Index files built from the entries of a log's ranges, and compared with them.
 
 Each range's entries go into a file of their own.  Once all are there, the contents of each index
-file are known, and several processes can fill one: each enters the keys of its share of the
-slots, so that a second attempt, even a concurrent one, writes the same bytes.
+file are known, and a task can fill one; a second attempt, even a concurrent one, writes the same
+bytes.
 
 Source: ``store/index/IndexService.java``, ``store/index/IndexFile.java``.
 """
@@ -33,14 +33,13 @@ __all__ = [
     "IndexPlan",
     "LooseEntry",
     "create_index_file",
-    "fill_index_share",
+    "fill_index_file",
     "index_seconds",
     "loose_entries",
     "name_index_files",
+    "open_index_part",
     "plan_index",
 ]
-
-_SHARE_ENTRIES, _SHARES_MOST = 5_000_000, 2  # each reads all, and writes to every page
 
 
 class LooseEntry(NamedTuple):
@@ -118,11 +117,6 @@ class IndexPlan:
         """Number of entries."""
         return sum(stop - start for _, start, stop in self.pieces) // ENTRY_BYTES
 
-    @property
-    def shares(self) -> int:
-        """Number of tasks; each goes through all entries, for its own slots."""
-        return min(max(self.entries // _SHARE_ENTRIES, 1), _SHARES_MOST)
-
     def entry_before(self) -> bytes:
         """Return the last entry of the previous file; empty for the first."""
         if self.before is None:
@@ -178,9 +172,9 @@ def plan_index(
 
 
 def create_index_file(
-    directory: str | os.PathLike[str], config: StoreConfig, plan: IndexPlan, slots_used: int = 0
-) -> int:
-    """Create an index file, named by its number: its header, and no keys yet.
+    directory: str | os.PathLike[str], config: StoreConfig, plan: IndexPlan
+) -> None:
+    """Create an index file, named by its number, without keys.
 
     Parameters
     ----------
@@ -189,9 +183,24 @@ def create_index_file(
     config : StoreConfig
         Slots and entries of a file.
     plan : IndexPlan
-    slots_used : int, optional
-        Sum of the results of :func:`fill_index_share`, once all shares are filled: it completes
-        the file.
+
+    Notes
+    -----
+    Source: ``store/index/IndexService.java getAndCreateLastIndexFile``.
+    """
+    open_index_part(directory, config, plan.number, "a").close()
+
+
+def fill_index_file(directory: str | os.PathLike[str], config: StoreConfig, plan: IndexPlan) -> int:
+    """Enter the keys of an index file made by :func:`create_index_file`.
+
+    Parameters
+    ----------
+    directory : path-like
+        The new ``index``.
+    config : StoreConfig
+        Slots and entries of a file.
+    plan : IndexPlan
 
     Returns
     -------
@@ -200,51 +209,14 @@ def create_index_file(
 
     Notes
     -----
-    Source: ``store/index/IndexService.java getAndCreateLastIndexFile``.
-    """
-    first, last = b"", b""
-    if plan.pieces:
-        (path, start, _), (last_path, _, stop) = plan.pieces[0], plan.pieces[-1]
-        first = bytes(_bytes_of(path, start, start + ENTRY_BYTES))
-        last = bytes(_bytes_of(last_path, stop - ENTRY_BYTES, stop))
-    part = _open_part(directory, config, plan, "a")
-    try:
-        part.outline(plan.entry_before(), first, last, plan.entries, slots_used)
-        return part.begin_timestamp
-    finally:
-        part.close()
-
-
-def fill_index_share(
-    directory: str | os.PathLike[str], config: StoreConfig, plan: IndexPlan, which: int, of: int
-) -> int:
-    """Enter one share of the keys of an index file made by :func:`create_index_file`.
-
-    Parameters
-    ----------
-    directory : path-like
-        The new ``index``.
-    config : StoreConfig
-        Slots and entries of a file.
-    plan : IndexPlan
-    which, of : int
-        Number of the share, from 0, and of how many.
-
-    Returns
-    -------
-    int
-        Slots in use in the share.
-
-    Notes
-    -----
     Source: ``store/index/IndexFile.java putKey``.
     """
-    part = _open_part(directory, config, plan, "r+")
-    try:
-        pieces = (_bytes_of(*one) for one in plan.pieces)
-        return part.enter_share(which, of, plan.entry_before(), pieces)
-    finally:
-        part.close()
+    with open_index_part(directory, config, plan.number, "r+") as part:
+        part.begin_fill(plan.entry_before())
+        for one in plan.pieces:
+            part.enter(_bytes_of(*one))
+        part.end_fill()
+        return part.begin_timestamp
 
 
 def name_index_files(
@@ -361,10 +333,11 @@ class IndexFileReader:
         self._part.close()
 
 
-def _open_part(
-    directory: str | os.PathLike[str], config: StoreConfig, plan: IndexPlan, mode: str
+def open_index_part(
+    directory: str | os.PathLike[str], config: StoreConfig, number: int, mode: str
 ) -> _core.IndexPart:
-    path = Path(directory, str(plan.number))
+    """Open a file of a new index by its number."""
+    path = Path(directory, str(number))
     return _core.IndexPart(path, config.max_hash_slot_num, config.max_index_num, mode, False)
 
 

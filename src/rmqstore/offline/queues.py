@@ -123,6 +123,8 @@ class QueueWriter:
         while data:
             written = os.pwrite(descriptor, data, at)
             data, at = data[written:], at + written
+        if at == self._file_size:  # the disk has work meanwhile
+            _core.start_sync(descriptor)
 
     def _file(self, topic: str, queue_id: int, start: int) -> int:
         known = self._files.get((topic, queue_id, start))

@@ -74,7 +74,6 @@ def make_files(
         noted_behind = one["noted_last"] if one["keys"] else noted_behind or one["noted"] > 0
     if noted_behind and len(every) % capacity == 0:
         pieces.append(b"")
-    chance = random.Random(len(every))
     for number, piece in enumerate(pieces):
         (root / paths.INDEX).mkdir(exist_ok=True)
         path = root / paths.INDEX / f"{number:017d}"
@@ -83,15 +82,12 @@ def make_files(
         )
         size = _core.LOOSE_ENTRY_BYTES
         seed = pieces[number - 1][-size:] if number else b""
-        outline = seed, piece[:size], piece[-size:], len(piece) // size
-        part.outline(*outline, 0)
-        shares = chance.randint(1, 4)
-        halves = piece[: len(piece) // 2 // size * size], piece[len(piece) // 2 // size * size :]
-        used = 0
-        for which in chance.sample(range(shares), shares):
-            part.enter_share(which, shares, seed, halves)  # twice: the same bytes
-            used += part.enter_share(which, shares, seed, halves)
-        part.outline(*outline, used)
+        middle = len(piece) // 2 // size * size
+        for _ in range(2):  # twice: the same bytes
+            part.begin_fill(seed)
+            part.enter(piece[:middle])
+            part.enter(piece[middle:])
+            part.end_fill()
         part.close()
 
 
@@ -369,21 +365,21 @@ def test_bad_arguments(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="first=-1"):
         queue.put_run(-1, bytes(20))
     index = _core.IndexPart(str(tmp_path / "index"), 5, 20, "a", False)
+    for call in (index.end_fill, lambda: index.enter(b"")):
+        with pytest.raises(ValueError, match="no fill has begun"):
+            call()
     with pytest.raises(ValueError, match="19 bytes are no entry"):
-        index.outline(bytes(19), b"", b"", 0, 0)
-    with pytest.raises(ValueError, match="1 entries"):
-        index.outline(b"", b"", b"", 1, 0)
+        index.begin_fill(bytes(19))
+    index.begin_fill(b"")
     one = bytes(_core.LOOSE_ENTRY_BYTES)
-    with pytest.raises(rmqstore.StoreError, match="full"):
-        index.outline(b"", one, one, 20, 0)
-    index.outline(b"", one, one, 2, 0)
-    with pytest.raises(ValueError, match="share 3 of 3"):
-        index.enter_share(3, 3, b"", [one])
     with pytest.raises(ValueError, match="19 bytes are no whole number"):
-        index.enter_share(0, 1, b"", [one, bytes(19)])
-    with pytest.raises(ValueError, match="more entries than the 2"):
-        index.enter_share(0, 1, b"", [one, one * 2])
-    assert index.enter_share(0, 1, b"", [one, one]) == 1
+        index.enter(bytes(19))
+    with pytest.raises(rmqstore.StoreError, match="full"):
+        index.enter(one * 20)
+    index.enter(one)
+    index.enter(one)
+    index.end_fill()
+    assert (index.index_count, index.hash_slot_count) == (3, 1)
     with pytest.raises(ValueError, match="digits"):
         _core.next_index_name("1", 0)
 

@@ -15,82 +15,65 @@ cdef bint loose_entry_of(entry, LooseEntry *into) except -1:
 
 @cython.final
 cdef class IndexPart(IndexFile):
-    """An index file for jobs: filled by shares, and compared with the log."""
+    """An index file for jobs: filled with all keys, and compared with the log."""
+
+    cdef IndexFill fill
+
+    def __cinit__(self):
+        memset(&self.fill, 0, sizeof(IndexFill))
 
     def __init__(self, path, int64_t slots, int64_t entries, str mode, bint infer_sizes):
         self.open(path, slots, entries, mode, infer_sizes)
 
-    def outline(self, seed, first, last, int64_t count, int64_t used):
-        """Write the header of a file of ``count`` entries in ``used`` slots, and allocate blocks.
+    def __dealloc__(self):
+        index_fill_free(&self.fill)
 
-        ``seed``: last entry of the preceding file; ``first`` and ``last``: this file's; all as
-        returned by ``LogUnits``, or empty.
-        """
-        cdef LooseEntry[3] given
-        cdef bint[3] there
+    def begin_fill(self, seed):
+        """Begin to enter all keys; ``seed`` is the last entry of the preceding file, or empty."""
         cdef Index *index
         cdef int64_t rc
-        cdef int64_t i = 0
-        for entry in (seed, first, last):
-            there[i] = loose_entry_of(entry, &given[i])
-            i += 1
-        if count < 0 or (count > 0) != (there[1] and there[2]):
-            raise ValueError(f"{count} entries, with the first {first!r} and the last {last!r}")
+        index_fill_free(&self.fill)
+        self.fill.seeded = loose_entry_of(seed, &self.fill.before)
         index = self.hold(READ_WRITE)
         with nogil:
-            lock_take(&self.lock)
-            rc = E_FULL
-            if count < index.entry_num:
-                rc = mapped_file_reserve(index.file, index.file.fd,
-                                         index_entry_at(index, count + 1))
-            if rc >= 0:
-                index_outline(index, &given[0] if there[0] else NULL, &given[1], &given[2],
-                              count, used)
-            lock_give(&self.lock)
+            rc = index_fill_begin(&self.fill, index)
             index_close(index)
-        check(min(rc, 0), NULL, self.path)
+        check(rc, NULL, self.path)
 
-    def enter_share(self, int64_t which, int64_t of, seed, pieces):
-        """Enter the keys of one of ``of`` equal parts of the slots; the number of slots used.
+    cdef Index *filled(self) except NULL:
+        """Hold the file of a fill."""
+        if self.fill.buffer == NULL:
+            raise ValueError(f"{self.path}: no fill has begun")
+        return self.hold(READ_WRITE)
 
-        ``pieces``: all entries of the file in order, including other parts' entries.  Several
-        processes may do so concurrently, after ``outline``.
-        """
-        cdef LooseEntry before
+    def enter(self, entries):
+        """Enter the next keys, as returned by ``LogUnits``; one thread at a time."""
         cdef Py_buffer view
-        cdef IndexShare share
-        cdef Index *index
-        cdef bint seeded = loose_entry_of(seed, &before)
-        cdef int64_t count = 0
+        cdef Index *index = self.filled()
         cdef int64_t rc
-        if not 0 <= which < of:
-            raise ValueError(f"share {which} of {of}")
-        index = self.hold(READ_WRITE)
-        memset(&share, 0, sizeof(IndexShare))
         try:
-            with nogil:
-                rc = index_share_begin(&share, index, which, of,
-                                       &before if seeded else NULL)
-            check(rc, NULL, self.path)
-            for piece in pieces:
-                PyObject_GetBuffer(piece, &view, PyBUF_SIMPLE)
-                try:
-                    count = view.len // <int64_t>sizeof(LooseEntry)
-                    if view.len % sizeof(LooseEntry):
-                        raise ValueError(f"{view.len} bytes are no whole number of entries")
-                    if share.number + count > atomic_get(&index.count):
-                        raise ValueError(
-                            f"more entries than the {atomic_get(&index.count) - 1} outlined")
-                    with nogil:
-                        index_share_put(index, &share, <const LooseEntry *>view.buf, count)
-                finally:
-                    PyBuffer_Release(&view)
-            with nogil:
-                index_share_end(index, &share)
+            PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
+            try:
+                if view.len % sizeof(LooseEntry):
+                    raise ValueError(f"{view.len} bytes are no whole number of entries")
+                with nogil:
+                    rc = index_fill_put(index, &self.fill, <const LooseEntry *>view.buf,
+                                        view.len // <int64_t>sizeof(LooseEntry))
+            finally:
+                PyBuffer_Release(&view)
         finally:
-            free(share.newest)
             index_close(index)
-        return share.used
+        check(rc, NULL, self.path)
+
+    def end_fill(self):
+        """Write the slots and the header."""
+        cdef Index *index = self.filled()
+        cdef int64_t rc
+        with nogil:
+            rc = index_fill_end(index, &self.fill)
+            index_close(index)
+            index_fill_free(&self.fill)
+        check(rc, NULL, self.path)
 
     def place_of(self, int64_t physical_offset):
         """Number of the first entry whose record is at or after a log offset."""

@@ -320,6 +320,12 @@ def blank_units(int64_t count):
     return memory
 
 
+def start_sync(int fd):
+    """Start to write a file's dirty pages to the disk; the next sync waits for them."""
+    with nogil:
+        sys_start_sync(fd, 0, 0)
+
+
 def next_index_name(last, int64_t millis):
     """Return the name of an index file made at ``millis``, above ``last``, which may be None."""
     cdef char name[INDEX_NAME_DIGITS + 1]

@@ -27,7 +27,6 @@ from rmqstore.errors import StoreCorruptError, StoreNotFoundError
 from rmqstore.files import paths
 from rmqstore.files.links import absolute, target_of
 from rmqstore.offline import (
-    Build,
     Copied,
     LogPiece,
     LogSource,
@@ -40,6 +39,7 @@ from rmqstore.offline import (
     save_queue_numbers,
     seal_store,
 )
+from rmqstore.offline.thread_build import ThreadBuild
 from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC
 from rmqstore.toolbox.copies.extracted_config import QueueSpan, copy_config
 
@@ -340,16 +340,16 @@ def _complete(making: Path, config: StoreConfig, copied: Sequence[Copied]) -> No
             return
     plan = plan_log(making, config)  # no record of RocketMQ 5: a 4.9.3 broker reads it
     try:
-        _build(Build(plan, str(making)))
+        _build(ThreadBuild(plan, str(making)))
     except RangesOverlapError:
-        _build(Build(plan.by_files(), str(making)))
+        _build(ThreadBuild(plan.by_files(), str(making)))
     if not config.message_index_enable:
         shutil.rmtree(making / paths.INDEX)
     with opening.open(making) as store:
         seal_store(store, last, max(one.store_timestamp for one in copied))
 
 
-def _build(build: Build) -> None:
+def _build(build: ThreadBuild) -> None:
     build.create()
     reports = _side_by_side(build.scan, range(build.plan.count))
     build.finish(reports, _side_by_side(build.run, build.steps(reports)))

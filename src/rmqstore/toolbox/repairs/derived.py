@@ -22,11 +22,11 @@ from rmqstore.base.syncing import sync_file
 from rmqstore.errors import MessagesRemovedError, StoreError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
-from rmqstore.offline.build import Build
 from rmqstore.offline.index import IndexFileReader, IndexMatch
 from rmqstore.offline.queues import OffsetSpan, add_run, differing_units, dispatched
 from rmqstore.offline.ranges import LogPlan, RangeReport, RangesOverlapError
 from rmqstore.offline.start_files import listed
+from rmqstore.offline.thread_build import ThreadBuild
 from rmqstore.offline.walk import LogWalk, UnitRun
 from rmqstore.services.stored import SCHEDULE_TOPIC
 from rmqstore.toolbox.checks.ext_check import ExtFiles
@@ -398,7 +398,7 @@ def build_into(plan: LogPlan, directory: Path, jobs: int) -> list[RangeReport]:
 
 
 def _built(plan: LogPlan, directory: Path, jobs: int) -> list[RangeReport]:
-    build = Build(plan, str(directory))
+    build = ThreadBuild(plan, str(directory))
     build.create()
     reports = in_threads(jobs, build.scan, range(plan.count))
     done = in_threads(jobs, build.run, build.steps(reports))
