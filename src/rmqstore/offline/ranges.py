@@ -24,6 +24,7 @@ from rmqstore.files import paths
 from rmqstore.files.links import absolute
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.walk import SLICE_BYTES, Damage, LogSlice, LogWalk, WalkTotals
+from rmqstore.services.stored import MAX_TIME_TOPIC, SCHEDULE_TOPIC
 
 __all__ = [
     "LogExtent",
@@ -36,6 +37,8 @@ __all__ = [
     "plan_log",
 ]
 
+# Begins of topics that brokers make themselves, possibly without an entry; as the core's.
+_MADE_BY_BROKERS = ("%", "RMQ_SYS_", "rmq_sys_", SCHEDULE_TOPIC, MAX_TIME_TOPIC)
 _RANGES = 32  # of a log, if each has _LEAST to _MOST bytes
 _LEAST, _MOST = 8 << 20, 128 << 20
 
@@ -152,7 +155,8 @@ class LogPlan:
         if log_stop <= self.deleted.get(topic, 0):
             return True
         return (
-            not os.path.lexists(Path(self.path, paths.ABORT))
+            not topic.startswith(_MADE_BY_BROKERS)
+            and not os.path.lexists(Path(self.path, paths.ABORT))
             and self._listed_topics is not None
             and topic not in self._listed_topics
         )
