@@ -9,7 +9,7 @@ Source: ``common/ConfigManager.java load``, ``loadBak``; ``broker/topic/TopicCon
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -183,6 +183,11 @@ def _parsed(name: str, data: bytes, table: str, kinds: type | tuple[type, ...]) 
     return _decoded(name, value, text, table, kinds)
 
 
+def _is_near(table: str, value: Mapping[str, Any]) -> bool:
+    """Whether fastjson takes a key for the table's: it passes over case, ``_`` and ``-``."""
+    return table.lower() in (key.replace("_", "").replace("-", "").lower() for key in value)
+
+
 def _decoded(
     name: str, value: Any, text: str, table: str, kinds: type | tuple[type, ...]
 ) -> _JsonFile:
@@ -195,8 +200,9 @@ def _decoded(
             taken = taken or value in ("", [])
         return _JsonFile("void" if taken else "torn", reason)
     entries = value.get(table, {})
-    if entries is None and name in _NULL_TABLE:
-        return _JsonFile("void", f"has null as {table}")
+    lacks = bool(value.keys() - {"dataVersion"}) and not _is_near(table, value)
+    if lacks or (entries is None and name in _NULL_TABLE):
+        return _JsonFile("void", f"has {'no' if lacks else 'null as'} {table}")
     if not isinstance(entries, dict):
         return _JsonFile("torn", f"{table} is no object")
     for key, entry in entries.items():
