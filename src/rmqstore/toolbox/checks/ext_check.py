@@ -13,6 +13,7 @@ from rmqstore.base.layout import EXT_ADDRESS, EXT_UNIT, INT64_MIN, UNIT_FIELDS
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.start_files import listed
+from rmqstore.services.stored import SCHEDULE_TOPIC
 
 __all__ = ["ExtFiles"]
 
@@ -23,6 +24,7 @@ class ExtFiles:
     def __init__(self, root: str, topic: str, queue_id: int) -> None:
         self._directory = Path(root, paths.CONSUME_QUEUE_EXT, topic, str(queue_id))
         lengths = Counter(one.size for one in listed(self._directory) or [] if one.size > 0)
+        self._has_times = topic == SCHEDULE_TOPIC  # in the place of tags codes
         self._file_bytes = lengths.most_common(1)[0][0] if lengths else 0
         self._opened: tuple[int, int] | None = None  # start of a file, and its descriptor
 
@@ -41,8 +43,12 @@ class ExtFiles:
         return [
             (number, int(codes[number]) - INT64_MIN)
             for number in (codes <= EXT_ADDRESS).nonzero()[0].tolist()
-            if self._tags_code(int(codes[number]) - INT64_MIN) != wanted[number]
+            if not self._is_right(int(codes[number]) - INT64_MIN, int(wanted[number]))
         ]
+
+    def _is_right(self, offset: int, wanted: int) -> bool:
+        code = self._tags_code(offset)
+        return code is not None if self._has_times else code == wanted
 
     def _tags_code(self, offset: int) -> int | None:
         """Return the tags code of the ext unit at an offset, if there is one."""

@@ -34,7 +34,6 @@ from rmqstore.offline.queues import (
 from rmqstore.offline.ranges import LogPlan, plan_log
 from rmqstore.offline.start_files import listed, numbers_of, relative
 from rmqstore.offline.walk import LogWalk, Unit, UnitRun
-from rmqstore.services.stored import SCHEDULE_TOPIC
 from rmqstore.toolbox.checks.blanks import blank_of
 from rmqstore.toolbox.checks.ext_check import ExtFiles
 from rmqstore.toolbox.checks.index_check import EntryCheck, file_faults, lies_within
@@ -434,7 +433,7 @@ class _UnitsOfRange:
                     continue  # a recovery enters them
                 place = file.rpartition("/")[0] if kind == "queue-missing" else file
                 self._result.add(_unit_finding(kind, place, found))
-            if run.topic != SCHEDULE_TOPIC and not wrong:
+            if not wrong:
                 self._compare_ext(queue, file, start, wanted, data)
 
     def _compare_ext(
