@@ -329,7 +329,7 @@ class StoreChecks:
             )
         elif first > stop or (self._settled and stop >= self._log[1]):
             reason = f"says records {first} to {stop}, and the log ends at {self._log[1]}"
-        elif not 0 < begin <= time.time() * 1000 + _AHEAD_MS or end <= 0:
+        elif not 0 < begin <= max(time.time() * 1000, self.newest) + _AHEAD_MS or end <= 0:
             reason = f"its times are {begin} and {end} ms since 1970"
         return reason
 
