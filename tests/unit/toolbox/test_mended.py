@@ -23,7 +23,7 @@ def root(whole, tmp_path):
 
 
 def mended(root, *, actions):
-    """Repair and undo a store; check both, and return the actions that were done."""
+    """Repair and undo a store, and check both."""
     damaged, before = repairs.tree(root), repairs.readable(root)
     done = repair(root, apply=True)
     assert {one.action for one in done.actions} == actions
@@ -250,3 +250,124 @@ def test_a_topics_json_of_lists_alone_is_torn(root):
     path.write_text("[" * 100_000)
     assert "restore-json" in [one.action for one in repair(root, apply=True).actions]
     assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("name", ["consumequeue", "consumequeue_ext", "index", "config"])
+def test_a_file_in_the_place_of_a_directory(root, whole, name):
+    if (root / name).exists():
+        shutil.rmtree(root / name)
+    (root / name).write_bytes(b"x")
+    damaged = repairs.tree(root)
+    [found] = [one for one in repair(root).actions if one.file == name]
+    assert (found.action, found.bytes) == ("move-foreign", 1)
+    done = repair(root, apply=True)
+    assert done.left == 0
+    assert repairs.queued(root) == repairs.queued(whole)
+    assert verify(root).clean
+    assert repair(root).actions == ()
+    undo(root, done.journal)
+    assert repairs.tree(root) == damaged
+
+
+def test_a_directory_in_the_place_of_a_log_file(root):
+    (root / repairs.log(1)).unlink()
+    (root / repairs.log(1)).mkdir()
+    assert "move-foreign" in [one.action for one in repair(root).actions]
+    assert repair(root, apply=True).left == 0
+    assert verify(root).clean
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_queue_file_whose_name_is_no_multiple_of_its_length(root, renamed):
+    path = root / repairs.queue_file(1)
+    stray = path.with_name(f"{repairs.UNITS + 20:020d}")
+    path.rename(stray) if renamed else shutil.copy(path, stray)
+    actions = {"move-foreign", "close", *(["rebuild-queue"] * renamed)}
+    mended(root, actions=actions)
+
+
+@pytest.mark.parametrize("at", [8, 12, 19])
+def test_a_byte_in_the_free_units_of_a_queue(root, at):
+    last = sorted((root / "consumequeue/orders/0").iterdir())[-1]
+    assert not any(last.read_bytes()[-20:])
+    flip(last, repairs.UNITS - 20 + at)
+    assert not verify(root).clean
+    mended(root, actions={"rebuild-queue", "close"})
+
+
+def test_a_closed_store_without_checkpoint(root):
+    (root / "checkpoint").unlink()
+    mended(root, actions={"close"})
+
+
+LIGHT = repairs.CONFIG.replace(enable_multi_dispatch=True, enable_lmq=True)
+
+
+@pytest.mark.parametrize(
+    "topic", ["RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "%LMQ%light"]
+)
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_lost_queue_that_brokers_make_without_an_entry(tmp_path, topic, listed):
+    """Without an entry in topics.json another topic was deleted."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=LIGHT) as store:
+        for number in range(20):
+            store.put("orders", b"x", lite_topics=["light"])
+            store.begin("orders", b"%d" % number).rollback()
+    if not listed:
+        remove_topic(root, topic, queues=False)
+    whole = repairs.queued(root)
+    shutil.rmtree(root / "consumequeue" / topic)
+    assert not verify(root).clean
+    mended(root, actions={"rebuild-queue", "close"})
+    repair(root, apply=True)
+    assert repairs.queued(root) == whole
+
+
+def test_lost_ext_units_of_delayed_messages(tmp_path):
+    root = tmp_path / "store"
+    with rmqstore.open(
+        root, "a", config=repairs.CONFIG.replace(enable_consume_queue_ext=True)
+    ) as store:
+        for _ in range(20):
+            store.put("orders", b"x", delay_level=18)
+    (root / "config/delayOffset.json").write_text('{"offsetTable":{18:0}}')
+    assert (verify(root).clean, repair(root).actions) == (True, ())
+    shutil.rmtree(root / "consumequeue_ext/SCHEDULE_TOPIC_XXXX/17")
+    assert not verify(root).clean
+    mended(root, actions={"rebuild-queue", "close"})
+
+
+def test_a_topics_json_in_latin_1(root):
+    """Names that are no UTF-8 stay as they are."""
+    with rmqstore.open(root, "a", config=repairs.CONFIG) as store:
+        store.create_topic("umlaut")
+    path = root / "config/topics.json"
+    path.write_bytes(path.read_bytes().replace(b"umlaut", b"uml\xe4ut").replace(b"orders", b"or"))
+    mended(root, actions={"rebuild-json", "close"})
+    repair(root, apply=True)
+    assert b"uml\xe4ut" in path.read_bytes()
+
+
+def test_offsets_without_their_table(root):
+    """A broker reads none, and says nothing."""
+    path = root / "config/consumerOffset.json"
+    whole = path.read_bytes()
+    path.with_name(f"{path.name}.bak").write_bytes(whole)
+    path.write_bytes(whole.replace(b"offsetTable", b"\xf6ffsetTable"))
+    [found] = [one for one in verify(root).problems if one.file == f"config/{path.name}"]
+    assert (found.severity, found.kind) == ("lost", "json")
+    mended(root, actions={"restore-json", "close"})
+    path.write_bytes(whole.replace(b"offsetTable", b"Offset_table"))  # fastjson takes it for it
+    assert repair(root).actions == ()
+
+
+def test_a_store_that_is_ahead_of_the_clock(tmp_path):
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=repairs.CONFIG) as store:
+        store.clock.advance(86_400)
+        for number in range(600):  # two index files
+            store.put("orders", b"x", keys=[f"k{number}", f"l{number}", f"m{number}", f"n{number}"])
+    report = verify(root)
+    assert "clock" in {one.kind for one in report.problems}
+    assert (report.clean, report.fix) == (True, None)

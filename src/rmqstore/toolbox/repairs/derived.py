@@ -28,7 +28,6 @@ from rmqstore.offline.ranges import LogPlan, RangeReport, RangesOverlapError
 from rmqstore.offline.start_files import listed
 from rmqstore.offline.thread_build import ThreadBuild
 from rmqstore.offline.walk import LogWalk, UnitRun
-from rmqstore.services.stored import SCHEDULE_TOPIC
 from rmqstore.toolbox.checks.ext_check import ExtFiles
 
 if TYPE_CHECKING:
@@ -113,6 +112,7 @@ def file_numbers(plan: LogPlan) -> list[int]:
     starts = [
         paths.parse_offset_file_name(one.name)
         for one in listed(Path(plan.path, paths.COMMIT_LOG)) or []
+        if stat.S_ISREG(one.mode)
     ]
     numbers = {
         (start - plan.first) // plan.file_size
@@ -241,8 +241,6 @@ class _UnitFiles:
             place = run.topic, run.queue_id, offset, other.physical_offset, other.size
             if not walk.has_unit(*place):
                 return False
-        if run.topic == SCHEDULE_TOPIC:  # its tags codes are times
-            return True
         with contextlib.closing(ExtFiles(self._plan.path, run.topic, run.queue_id)) as ext:
             return not ext.wrong(run.units, data)
 
@@ -354,7 +352,7 @@ def _rest_is_right(plan: LogPlan, directory: str, start: int, state: QueueState)
     first = start // layout.UNIT_BYTES
     covered = _covered(state, first, len(units))
     old = _is_old(units, plan.first)
-    none = (units["physical_offset"] == 0) & (units["size"] == 0)
+    none = (units["physical_offset"] == 0) & (units["size"] == 0) & (units["tags_code"] == 0)
     if not state.spans:  # the units of removed records, then nothing
         used = len(units) - int(none[::-1].argmin()) if not none.all() else 0
         return bool(old[:used].all())

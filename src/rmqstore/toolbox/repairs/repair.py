@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from rmqstore.toolbox.repairs.journal import Journal, open_journal, undo_unfinis
 from rmqstore.toolbox.repairs.rebuild import make_derived, seal, threads, whole_plan
 from rmqstore.toolbox.repairs.repair_config import (
     checkpoint_fault,
+    directory_changes,
     entry_changes,
     json_changes,
     topics_change,
@@ -228,6 +230,7 @@ class _Run:
 
 def _stages(root: Path, config: Config, run: _Run) -> Iterator[list[Change]]:
     """Yield the changes in steps, each found after the ones before are made."""
+    yield list(directory_changes(root))
     first = _links(root) or _size_changes(root, config)  # they disguise the files' size
     yield first
     if any(one.make is None for one in first):
@@ -249,6 +252,8 @@ def _planned(root: Path, config: Config) -> list[Action]:
     if begun := unfinished(root):
         message = "a repair was ended in the middle: the rest is known once it is undone"
         return [Action("undo-unfinished", one.directory.name, None, 0, message) for one in begun]
+    if moves := list(directory_changes(root)):  # the rest is known without them only
+        return [one.action for one in (*moves, *_closing(root, config, changed=True))]
     changes = _links(root) or _size_changes(root, config)
     if any(one.make is None for one in changes):
         return [one.action for one in changes]
@@ -295,7 +300,7 @@ def _size_changes(root: Path, config: Config) -> list[Change]:
 def _names(root: Path, lost: LostRecords) -> list[Change]:
     """Return the changes of names and lengths."""
     return [
-        *entry_changes(root),
+        *entry_changes(root, lost.plan.config.mapped_file_size_consume_queue),
         *log_file_changes(root, root / paths.COMMIT_LOG, lost),
     ]
 
@@ -305,7 +310,11 @@ def _examined(root: Path, lost: LostRecords) -> LogState:
     plan = lost.plan
     directory = root / paths.COMMIT_LOG
     walks = in_threads(threads(None), partial(walk_file, plan), file_numbers(plan))
-    names = (paths.parse_offset_file_name(one.name) for one in listed(directory) or [])
+    names = (
+        paths.parse_offset_file_name(one.name)
+        for one in listed(directory) or []
+        if stat.S_ISREG(one.mode)
+    )
     starts = sorted(one for one in names if one is not None)
     closed = not os.path.lexists(root / paths.ABORT)
     return LogState(root, directory, plan.file_size, closed, starts, walks, lost)

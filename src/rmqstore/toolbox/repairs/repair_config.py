@@ -26,25 +26,44 @@ from rmqstore.services.stored import SYSTEM_TOPICS
 from rmqstore.toolbox.repairs.journal import Journal
 from rmqstore.toolbox.repairs.repair_plan import Action, Change, foreign_changes, move, nothing
 
-__all__ = ["checkpoint_fault", "entry_changes", "json_changes", "topics_change"]
+__all__ = [
+    "checkpoint_fault",
+    "directory_changes",
+    "entry_changes",
+    "json_changes",
+    "topics_change",
+]
 
 _AHEAD_MS = 86_400_000  # as opening: later times are no times
 _DEFAULT_QUEUES = 4
+_DIRECTORIES = (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX, paths.CONFIG)
 
 
-def entry_changes(root: Path) -> Iterator[Change]:
-    """Yield the moves of what is in the way in a store's directory, its queues and its index."""
+def directory_changes(root: Path) -> Iterator[Change]:
+    """Yield the moves of what is in the place of a directory: nothing behind it can be read."""
+    for one in listed(root) or []:
+        if one.name in _DIRECTORIES and one.size >= 0 and not Path(one.path).is_dir():
+            yield move("move-foreign", one.name, one.size, f"{kind_of(one.mode)}, not a directory")
+
+
+def entry_changes(root: Path, queue_size: int) -> Iterator[Change]:
+    """Yield the moves of what is in the way in a store's directory, its queues and its index.
+
+    ``queue_size`` is the length of a queue file.
+    """
     for one in listed(root) or []:
         if one.name in (paths.LOCK, paths.CHECKPOINT) and not stat.S_ISREG(one.mode):
             yield move("move-foreign", one.name, 0, f"{kind_of(one.mode)}, not a regular file")
     ext_size = _ext_size(root)
     for topic in listed(root / paths.CONSUME_QUEUE) or []:
-        yield from _topic_changes(root, topic.path, topic.name, ext_size)
+        yield from _topic_changes(root, topic.path, topic.name, queue_size, ext_size)
     parse = paths.parse_index_file_name
     yield from foreign_changes(root, root / paths.INDEX, 1, name=parse)
 
 
-def _topic_changes(root: Path, path: str, name: str, ext_size: int) -> Iterator[Change]:
+def _topic_changes(
+    root: Path, path: str, name: str, queue_size: int, ext_size: int
+) -> Iterator[Change]:
     file = relative(root, path)
     if not os.path.isdir(path):  # noqa: PTH112 - a text
         yield move("move-foreign", file, Path(path).stat().st_size, "no directory of a topic")
@@ -55,7 +74,7 @@ def _topic_changes(root: Path, path: str, name: str, ext_size: int) -> Iterator[
             yield move("move-foreign", place, 0, "no directory of a queue")
         else:
             parse = paths.parse_offset_file_name
-            yield from foreign_changes(root, queue.path, layout.UNIT_BYTES, name=parse)
+            yield from foreign_changes(root, queue.path, queue_size, name=parse)
             extra = root / paths.CONSUME_QUEUE_EXT / name / queue.name
             yield from foreign_changes(root, extra, 1, name=parse)
             yield from _ext_changes(root, extra, ext_size)
@@ -181,18 +200,20 @@ def topics_change(root: Path, queues: Mapping[str, Iterable[int]]) -> Change | N
         for name in missing:
             count = max([_DEFAULT_QUEUES - 1, *queues[name]]) + 1
             table.put(TopicConfig(name, read_queue_nums=count, write_queue_nums=count))
-        return _put(journal, file, fastjson.dumps(table.to_json()).encode("utf-8"))
+        return _put(
+            journal, file, fastjson.dumps(table.to_json()).encode("utf-8", "surrogateescape")
+        )
 
     return Change(Action("rebuild-json", file, None, 0, message), make)
 
 
 def checkpoint_fault(root: Path) -> str | None:
-    """Return the fault of a checkpoint's length or times; None for a missing one."""
+    """Return the fault of a checkpoint's length or times, or that there is none; else None."""
     try:
         with open_regular(root / paths.CHECKPOINT) as file:
             data = file.read(layout.CHECKPOINT_BYTES + 1)
     except FileNotFoundError:
-        return None
+        return "missing"
     except OSError as error:
         return error.strerror or "unreadable"
     if len(data) != layout.CHECKPOINT_BYTES:
