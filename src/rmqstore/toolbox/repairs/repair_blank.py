@@ -24,21 +24,28 @@ def behind_blank(plan: LogPlan, at: int, stop: int) -> tuple[int, list[Part]]:
     ``at`` is the end of a valid record, ``stop`` that of the file. None, unless a queue names one
     of the records: behind a blank may be those that a recovery has cut.
     """
-    blank = early_blank(plan, at, stop)
-    if blank is None:
-        return 0, []
+    count, damaged = 0, []
+    while (blank := early_blank(plan, at, stop)) is not None:
+        pieces = _pieces(plan, blank, stop)
+        found = {start for start, _, kind in pieces if kind == "message"}
+        named = lost_records(Path(plan.path), blank + 1, stop, own=True)
+        if not any(one.offset in found for one in named):
+            break
+        ends = [blank, *(start + size for start, size, _ in pieces)]
+        begins = [*(start for start, _, _ in pieces), stop]
+        gaps = zip(ends, begins, strict=True)
+        damaged += [(low, high, _REASON) for low, high in gaps if low < high]
+        count += len(found)
+        at = pieces[-1][0] if pieces[-1][2] == "blank" else stop  # which may be too early as well
+    return count, damaged
+
+
+def _pieces(plan: LogPlan, blank: int, stop: int) -> list[tuple[int, int, str]]:
+    """Return the records behind a blank, and the next blank."""
     with (
         open_regular(plan.file_of(blank)) as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         memoryview(data) as whole,
         whole[blank % plan.file_size + 1 : plan.file_size] as rest,
     ):
-        pieces = _core.log_pieces(rest, blank + 1, stop)
-    found = {start for start, _, kind in pieces if kind == "message"}
-    named = lost_records(Path(plan.path), blank + 1, stop, own=True)
-    if not any(one.offset in found for one in named):
-        return 0, []
-    ends = [blank, *(start + size for start, size, _ in pieces)]
-    begins = [*(start for start, _, _ in pieces), stop]
-    gaps = [(low, high, _REASON) for low, high in zip(ends, begins, strict=True) if low < high]
-    return len(found), gaps
+        return _core.log_pieces(rest, blank + 1, stop)
