@@ -148,13 +148,14 @@ def test_a_log_all_of_whose_files_are_longer(root):
     assert repairs.readable(root) == before
 
 
-@pytest.mark.parametrize("number", [1, 90, 160])
-def test_a_blank_before_the_end_of_a_file(root, number):
+@pytest.mark.parametrize("numbers", [[1], [90], [160], [90, 100]])
+def test_a_blank_before_the_end_of_a_file(root, numbers):
     """The records behind it are readable by their queues, and stay so."""
     whole = repairs.queued(root)
-    offset = repairs.place_of(root, number)
+    offset = repairs.place_of(root, numbers[0])
     file = repairs.log(offset // repairs.LOG)
-    repairs.early_blank(number)(root)
+    for number in reversed(numbers):
+        repairs.early_blank(number)(root)
     [found] = [one for one in verify(root).problems if one.file == file]
     assert (found.kind, found.offset) == ("bad-record", offset)
     repair(root, apply=True)
@@ -371,3 +372,20 @@ def test_a_store_that_is_ahead_of_the_clock(tmp_path):
     report = verify(root)
     assert "clock" in {one.kind for one in report.problems}
     assert (report.clean, report.fix) == (True, None)
+
+
+@pytest.mark.parametrize("value", [b"1.5", b"null", b'"x"', b"[]"])
+@pytest.mark.parametrize("name", ["consumerOffset.json", "lmqConsumerOffset.json"])
+def test_an_offset_that_is_no_number(root, name, value):
+    """Opening refuses it, and nothing tells which one is meant."""
+    path = root / "config" / name
+    path.write_bytes(b'{"offsetTable":{"orders@billing":{0:%s}}}' % value)
+    config = LIGHT if name.startswith("lmq") else None
+    with pytest.raises(rmqstore.StoreCorruptError):
+        rmqstore.open(root, "r+", config=config)
+    report = verify(root)
+    [found] = [one for one in report.problems if one.file == f"config/{name}"]
+    assert (found.kind, report.clean) == ("json", False)
+    [left] = repair(root, apply=True).actions
+    assert (left.action, left.file) == ("none", f"config/{name}")
+    assert "put a copy back" in left.message

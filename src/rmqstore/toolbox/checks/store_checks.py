@@ -18,7 +18,7 @@ from rmqstore import _core
 from rmqstore.base import layout
 from rmqstore.base.times import format_millis
 from rmqstore.brokerfiles.delays import DelayTable
-from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
+from rmqstore.brokerfiles.offsets import LIGHT_PREFIX, OffsetTable
 from rmqstore.errors import StoreCorruptError, StoreError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
@@ -81,6 +81,7 @@ class StoreChecks:
         yield from self._index_files()
         if self._opened.config.message_index_enable:
             yield from self._coverage()
+        yield from self._offset_files()
         yield from self._group_offsets()
         yield from self._delay_offsets()
         yield from self._queue_counts()
@@ -374,6 +375,17 @@ class StoreChecks:
         return any(one.keys or one.uniq_key for one in itertools.islice(found, _SEARCHED))
 
     # ---- offsets and counts
+
+    def _offset_files(self) -> Iterator[Finding]:
+        """Yield the offsets that opening refuses; a broker may read them in its own way."""
+        for name in (paths.CONSUMER_OFFSET_JSON, paths.LMQ_CONSUMER_OFFSET_JSON):
+            try:
+                OffsetTable.load(self._root, name)
+            except StoreCorruptError as error:
+                message = f"{error.reason}: correct it, or put a copy back"
+                yield Finding("lost", "json", relative(self._root, error.path), None, message)
+            except OSError:
+                continue  # reported with the file
 
     def _group_offsets(self) -> Iterator[Finding]:
         """Yield the offsets of groups outside their queues."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from rmqstore.base import layout
 from rmqstore.base.syncing import sync_file
 from rmqstore.brokerfiles import fastjson
-from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
+from rmqstore.brokerfiles.offsets import LIGHT_PREFIX, OffsetTable
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
 from rmqstore.errors import StoreCorruptError
 from rmqstore.files import paths
@@ -112,6 +112,8 @@ def json_changes(root: Path) -> Iterator[Change]:
         path = root / paths.CONFIG / name
         main = read_json(path, table, kinds)
         if main.state == "good":
+            if name == paths.CONSUMER_OFFSET_JSON:
+                yield from _offset_changes(root)
             continue
         backup = read_json(path.with_name(f"{name}.bak"), table, kinds)
         file = f"{paths.CONFIG}/{name}"
@@ -129,6 +131,18 @@ def json_changes(root: Path) -> Iterator[Change]:
             refuses = main.state != "void" and backup.state == "torn"
             refused = "a broker does not start, and without both " * refuses
             yield _set_aside(root, file, f"{reason}, and {other}", refused or "a broker ", without)
+
+
+def _offset_changes(root: Path) -> Iterator[Change]:
+    """Yield the entry for offsets that opening refuses: which of them is meant, nothing tells."""
+    for name in (paths.CONSUMER_OFFSET_JSON, paths.LMQ_CONSUMER_OFFSET_JSON):
+        try:
+            OffsetTable.load(root, name)
+        except StoreCorruptError as error:
+            message = f"{error.reason}: correct it, or put a copy back"
+            yield nothing(relative(root, error.path), None, message)
+        except OSError as error:
+            yield _unread(f"{paths.CONFIG}/{name}", error.strerror or str(error))
 
 
 def _set_aside(root: Path, file: str, reason: str, refused: str, without: str) -> Change:
