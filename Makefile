@@ -279,7 +279,7 @@ serve-clients: $(V)/test.stamp
 toolbox-campaign: $(V)/test.stamp
 	$(V)/bin/pytest -n 2 --dist loadfile -m campaign \
 	    $(or $(ARGS),tests/interop/test_broker_start.py tests/interop/test_repair.py \
-	        tests/property/test_repair.py tests/unit/toolbox) $(or_none)
+	        tests/property/test_repair.py tests/property/test_repair_kinds.py tests/unit/toolbox) $(or_none)
 
 serve-nightly: $(V)/test.stamp
 	$(V)/bin/pytest -m nightly $(ARGS)

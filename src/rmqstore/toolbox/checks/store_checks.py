@@ -382,8 +382,8 @@ class StoreChecks:
             try:
                 OffsetTable.load(self._root, name)
             except StoreCorruptError as error:
-                message = f"{error.reason}: correct it, or put a copy back"
-                yield Finding("lost", "json", relative(self._root, error.path), None, message)
+                file = relative(self._root, error.path)
+                yield Finding("lost", "json", file, None, error.reason)
             except OSError:
                 continue  # reported with the file
 

@@ -139,8 +139,7 @@ def _offset_changes(root: Path) -> Iterator[Change]:
         try:
             OffsetTable.load(root, name)
         except StoreCorruptError as error:
-            message = f"{error.reason}: correct it, or put a copy back"
-            yield nothing(relative(root, error.path), None, message)
+            yield nothing(relative(root, error.path), None, error.reason)
         except OSError as error:
             yield _unread(f"{paths.CONFIG}/{name}", error.strerror or str(error))
 
