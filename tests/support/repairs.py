@@ -7,6 +7,7 @@ import time
 
 import rmqstore
 from rmqstore import StoreConfig
+from rmqstore.toolbox import repair, undo, verify
 
 LOG, UNITS = 1 << 18, 2000
 CONFIG = StoreConfig(
@@ -48,6 +49,11 @@ def readable(root):
     return found
 
 
+def bodies(root):
+    """Return the bodies of readable messages; the rest of a damaged record may be mended."""
+    return {offset: body for offset, (*_, body) in readable(root).items()}
+
+
 def queued(root):
     """Return the messages of the queues, by place."""
     found = {}
@@ -77,6 +83,32 @@ def patch(name, at, data):
             file.write(data)
 
     return change
+
+
+def patch_record(root, number, at, data):
+    """Overwrite bytes of the record with the number-th unit of a queue."""
+    offset = place_of(root, number)
+    patch(log(offset // LOG), offset % LOG + at, data)(root)
+
+
+def record_of(root, number):
+    """Return the bytes of the file from the record with the number-th unit of a queue on."""
+    offset = place_of(root, number)
+    return (root / log(offset // LOG)).read_bytes()[offset % LOG :]
+
+
+def mended(root, *, actions):
+    """Repair and undo a store; check both, and that these actions were done."""
+    damaged, before = tree(root), bodies(root)
+    done = repair(root, apply=True)
+    assert {one.action for one in done.actions} == actions
+    assert done.left == 0
+    assert before.items() <= bodies(root).items()
+    assert repair(root).actions == ()
+    report = verify(root, full=True, jobs=1)
+    assert (report.broker, report.clean, report.fix) == ("starts", True, None), report.problems
+    undo(root, done.journal)
+    assert tree(root) == damaged
 
 
 def truncate(name, size):

@@ -12,15 +12,20 @@ INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 INT64_MIN = -(1 << 63)
 
+RECORD_QUEUE_ID = 12
+RECORD_QUEUE_OFFSET = 20
 RECORD_SYS_FLAG = 36
 RECORD_STORE_TIMESTAMP = 56  # with an IPv4 host
+RECORD_HEAD_BYTES = 88  # up to the body, with IPv4 hosts
 RECORD_FIXED_BYTES = 91
 RECORD_BLANK_BYTES = 8
 RECORD_START = Struct(">ii")  # size, magic
 HOST_V6_EXTRA = 12
 MAGIC_MESSAGE = -626843481
 MAGIC_BLANK = -875286124
+SYS_PREPARED = 0x4  # a bit of ROLLBACK as well
 SYS_BORN_HOST_V6 = 0x10
+SYS_STORE_HOST_V6 = 0x20
 LOG_FILE_LEAST = 1024  # least configurable bytes, as EXT_FILE_LEAST
 
 UNIT = Struct(">qiq")  # physical offset, size, tags code

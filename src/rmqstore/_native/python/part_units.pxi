@@ -107,7 +107,10 @@ cdef class LogUnits:
 
     def names(self, int64_t physical_offset, int64_t size, str topic, int32_t queue_id,
               int64_t queue_offset):
-        """Whether a record of that size exists and names the queue and queue offset."""
+        """Whether a record of that size exists, for the queue and queue offset.
+
+        One of a transaction that is prepared or rolled back has no unit.
+        """
         cdef Store *store = self.walk.store
         cdef int64_t length = 0
         cdef const char *name = utf8_of("topic", topic, &length)
@@ -123,8 +126,8 @@ cdef class LogUnits:
             if entry != NULL:
                 queue = queue_enter(&store.table, entry, queue_id)
             if queue != NULL and log_record(store, physical_offset, size, &found, &field) > 0:
-                hit = found.record.size == size and record_is_of(
-                    found.slice.data, &found.record, queue, queue_offset)
+                hit = found.record.size == size and not found.record.sys_flag & SYS_PREPARED \
+                    and record_is_of(found.slice.data, &found.record, queue, queue_offset)
                 slice_release(&found.slice)
         if queue == NULL:
             raise MemoryError()

@@ -37,6 +37,7 @@ from rmqstore.offline.walk import LogWalk, Unit, UnitRun
 from rmqstore.toolbox.checks.blanks import blank_of
 from rmqstore.toolbox.checks.ext_check import ExtFiles
 from rmqstore.toolbox.checks.index_check import EntryCheck, file_faults, lies_within
+from rmqstore.toolbox.checks.record_headers import header_faults
 from rmqstore.types import RecoveredRange
 
 __all__ = ["FullCheck", "full_check"]
@@ -313,8 +314,15 @@ class _WholeCheck:
                     for path, first, data in files.written(at, min(low, stop)):
                         wrong, unmet = self._without_record(queue, first, data, walk, damage)
                         hidden += unmet
+                        result.units += len(wrong)
+                        named = {}
+                        for fault in header_faults(self.plan, queue, wrong):
+                            named[fault.queue_offset] = fault
+                            file = self._file(self.plan.file_of(fault.offset))
+                            text = f"{fault.message}: repair mends it"
+                            result.add(Finding("warn", "record-header", file, fault.offset, text))
+                        wrong = [one for one in wrong if one[0] not in named]
                         if wrong:
-                            result.units += len(wrong)
                             result.add(self._extra_finding(path, wrong))
                 at = max(at, min(high, stop))
         return hidden

@@ -27,7 +27,8 @@ from rmqstore.offline.queues import OffsetSpan, add_run, differing_units, dispat
 from rmqstore.offline.ranges import LogPlan, RangeReport, RangesOverlapError
 from rmqstore.offline.start_files import listed
 from rmqstore.offline.thread_build import ThreadBuild
-from rmqstore.offline.walk import LogWalk, UnitRun
+from rmqstore.offline.walk import LogWalk, Unit, UnitRun
+from rmqstore.services.stored import SCHEDULE_TOPIC
 from rmqstore.toolbox.checks.ext_check import ExtFiles
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ __all__ = [
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
+_LOOSE = 1000  # units of no record, of a file
+
 QueueKey = tuple[str, int]
 
 
@@ -60,6 +63,8 @@ class QueueState:
     bad: set[int] = field(default_factory=set)  # byte offsets of files that differ
     units: dict[int, int] = field(default_factory=dict)  # by file
     surplus: set[int] = field(default_factory=set)  # files that the log does not have
+    # Units of no record that names the queue, with their queue offsets.
+    loose: list[tuple[int, Unit]] = field(default_factory=list)
 
     @property
     def first(self) -> int:
@@ -328,11 +333,10 @@ def _check_rest(plan: LogPlan, key: QueueKey, state: QueueState) -> None:
         if found.get(start) != size:
             state.bad.add(start)
     for start, length in sorted(found.items()):
+        right = length == size and _rest_is_right(plan, directory, start, state)
         if start in state.bad:
             continue
-        if length != size:
-            state.surplus.add(start)
-        elif not _rest_is_right(plan, directory, start, state):
+        if not right:
             (state.bad if start in wanted else state.surplus).add(start)
         else:
             state.units.setdefault(start, 0)
@@ -353,6 +357,8 @@ def _rest_is_right(plan: LogPlan, directory: str, start: int, state: QueueState)
     covered = _covered(state, first, len(units))
     old = _is_old(units, plan.first)
     none = (units["physical_offset"] == 0) & (units["size"] == 0) & (units["tags_code"] == 0)
+    for number in (~(covered | old | none)).nonzero()[0][:_LOOSE].tolist():
+        state.loose.append((first + number, Unit(*units[number].tolist())))
     if not state.spans:  # the units of removed records, then nothing
         used = len(units) - int(none[::-1].argmin()) if not none.all() else 0
         return bool(old[:used].all())

@@ -33,6 +33,7 @@ from rmqstore.toolbox.repairs.repair_config import (
     json_changes,
     topics_change,
 )
+from rmqstore.toolbox.repairs.repair_headers import header_changes
 from rmqstore.toolbox.repairs.repair_log import (
     LogState,
     log_changes,
@@ -49,6 +50,7 @@ __all__ = ["Action", "Repair", "repair", "undo"]
 
 Config = StoreConfig | str | os.PathLike[str] | None
 
+_PASSES = 8  # over the log, for damaged records
 # Findings on a broker's start that nothing here mends.
 _LEFT = ("config-size", "link", "newer-format", "permission")
 
@@ -96,7 +98,8 @@ def repair(path: str | os.PathLike[str], *, config: Config = None, apply: bool =
 
     A damaged part of the log becomes records that a broker passes over; where a queue names a
     record in it, a dummy of the same size, topic, queue and offset, so that queue offsets stay.
-    Its body is zeros, its property ``RMQSTORE_LOST`` is ``true``.
+    Its body is zeros, its property ``RMQSTORE_LOST`` is ``true``. A record whose topic, queue id,
+    queue offset or transaction flag contradicts the only queue that leads to it is mended.
 
     Parameters
     ----------
@@ -241,6 +244,11 @@ def _stages(root: Path, config: Config, run: _Run) -> Iterator[list[Change]]:
     if not any(one.make is None and one.action.offset is not None for one in names):
         plan = whole_plan(root, config)  # lengths and names are right now
         derived = check_derived(plan, threads(None))
+        for _ in range(_PASSES):  # a record may be in the place of another
+            if not (headers := header_changes(plan, derived)):
+                break
+            yield headers
+            derived = check_derived(plan, threads(None))
         yield _derived_changes(root, plan, derived, ())
         yield _others(root, derived)
     yield list(_closing(root, config, changed=run.changed))
@@ -268,6 +276,7 @@ def _planned(root: Path, config: Config) -> list[Action]:
             one for one in found if one.action.action != "zero-tail" or one.action.file not in here
         ]
         derived = check_derived(plan, threads(None))
+        changes += header_changes(plan, derived)
         changes += _derived_changes(root, plan, derived, {one.action.file for one in changes})
         changes += _others(root, derived)
     changes += _closing(root, config, changed=any(one.make for one in changes))
