@@ -7,8 +7,10 @@ import pytest
 
 import rmqstore
 from rmqstore import offline
-from rmqstore.toolbox import repair, undo
+from rmqstore.toolbox import repair, undo, verify
 from support import repairs
+
+HOW = ("noise", "zeros", "ones", "shift", "cut", "longer", "gone", "stray", "bit")
 
 
 def damage(root, chance):
@@ -23,7 +25,9 @@ def damage(root, chance):
     size = path.stat().st_size
     at = chance.randrange(max(1, size))
     length = min(size - at, chance.choice((1, 8, 20, 512, 4096, 60000)))
-    how = chance.choice(("noise", "zeros", "ones", "shift", "cut", "longer", "gone", "stray"))
+    how = chance.choice(
+        ("noise", "zeros", "ones", "shift", "cut", "longer", "gone", "stray", "bit")
+    )
     data = bytearray(path.read_bytes())
     if how == "noise":
         data[at : at + length] = chance.randbytes(length)
@@ -33,6 +37,8 @@ def damage(root, chance):
         data[at : at + length] = b"\xff" * length
     elif how == "shift":
         data[at : at + length] = data[:length]
+    elif how == "bit" and data:
+        data[at] ^= 1 << chance.randrange(8)
     elif how == "cut":
         del data[at:]
     elif how == "longer":
@@ -54,12 +60,14 @@ def check(whole, tmp_path, seed):
         (root / "abort").touch()
     done = [damage(root, chance) for _ in range(chance.choice((1, 1, 1, 2, 4)))]
     damaged = repairs.tree(root)
-    before = repairs.readable(root)
+    before = repairs.bodies(root)
     found = repair(root, apply=True)
     assert found.left == 0, (done, found.actions)
-    after = repairs.readable(root)
+    after = repairs.bodies(root)
     assert before.items() <= after.items(), done
     assert repair(root).actions == (), done
+    report = verify(root, full=True, jobs=1)
+    assert report.clean, (done, report.problems)
     verdict = offline.broker_start(root)
     assert verdict.broker == "starts", (done, verdict)
     if found.journal is not None:

@@ -99,6 +99,21 @@ def test_a_checkpoint_of_a_longer_log(root, tmp_path):
     mended(root, actions={"close"})
 
 
+@pytest.mark.parametrize("at", [40, 1000, 2047, 2200, 4095])
+def test_a_byte_of_a_checkpoint_that_nobody_writes(root, at):
+    flip(root / "checkpoint", at, 16)
+    assert [one.kind for one in verify(root, full=True, jobs=1).problems] == ["checkpoint"]
+    mended(root, actions={"close"})
+
+
+@pytest.mark.parametrize("at", range(20))
+def test_a_byte_behind_the_last_unit_of_a_queue(root, at):
+    units = (root / repairs.queue_file(1)).read_bytes().rstrip(b"\0")
+    flip(root / repairs.queue_file(1), (len(units) // 20 + 3) * 20 + at, 4)
+    assert not verify(root, full=True, jobs=1).clean
+    mended(root, actions={"rebuild-queue", "close"})
+
+
 def test_a_log_file_on_a_disk_that_is_not_mounted(root, tmp_path):
     file = repairs.log(1)
     (root / file).rename(tmp_path / "elsewhere")

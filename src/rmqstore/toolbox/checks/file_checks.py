@@ -260,7 +260,13 @@ def _checkpoint(root: Path, newest: int, *, in_use: bool) -> Iterator[Finding]:
         if not 0 <= millis <= latest:
             shown = format_millis(millis) if 0 <= millis < 1 << 48 else str(millis)
             yield finding(f"the time of the {name} is {shown}", at)
-    rest = data[_BROKER_TIMES : layout.WATERMARK_AT]
-    rest += data[layout.WATERMARK_AT + layout.WATERMARK_BYTES : layout.CHECKPOINT_BYTES]
-    if any(rest):
+    data = data[: layout.CHECKPOINT_BYTES]
+    if data != known_of_checkpoint(data):
         yield finding("bytes that neither a broker nor rmqstore writes")
+
+
+def known_of_checkpoint(data: bytes) -> bytes:
+    """Return a checkpoint with zeros for the bytes that neither a broker nor rmqstore writes."""
+    low, high = layout.WATERMARK_AT, layout.WATERMARK_AT + layout.WATERMARK_BYTES
+    known = data[:_BROKER_TIMES].ljust(low, b"\0") + data[low:high]
+    return known.ljust(layout.CHECKPOINT_BYTES, b"\0")[: len(data)]

@@ -28,7 +28,7 @@ from rmqstore.offline.queues import join_queues, sync_queues
 from rmqstore.offline.ranges import LogPlan, plan_log
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.store import MessageStore
-from rmqstore.toolbox.checks.file_checks import tree_of
+from rmqstore.toolbox.checks.file_checks import known_of_checkpoint, tree_of
 from rmqstore.toolbox.repairs.derived import (
     Derived,
     build_into,
@@ -302,6 +302,7 @@ def seal(journal: Journal, root: Path, config: Config) -> str | None:
     if (root / paths.CHECKPOINT).is_file():
         with open_regular(root / paths.CHECKPOINT) as file:
             data = file.read(layout.CHECKPOINT_BYTES).ljust(layout.CHECKPOINT_BYTES, b"\0")
+        data = known_of_checkpoint(data)
     with (root / new).open("xb") as made:
         made.write(data)
         made.flush()

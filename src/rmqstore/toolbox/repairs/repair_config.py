@@ -23,6 +23,7 @@ from rmqstore.files.regular import kind_of, open_regular
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.offline.start_json import JSON_FILES, read_json
 from rmqstore.services.stored import SYSTEM_TOPICS
+from rmqstore.toolbox.checks.file_checks import known_of_checkpoint
 from rmqstore.toolbox.repairs.journal import Journal
 from rmqstore.toolbox.repairs.repair_plan import Action, Change, foreign_changes, move, nothing
 
@@ -221,7 +222,7 @@ def topics_change(root: Path, queues: Mapping[str, Iterable[int]]) -> Change | N
 
 
 def checkpoint_fault(root: Path) -> str | None:
-    """Return the fault of a checkpoint's length or times, or that there is none; else None."""
+    """Return the fault of a checkpoint's length, times or other bytes, or that there is none; else None."""
     try:
         with open_regular(root / paths.CHECKPOINT) as file:
             data = file.read(layout.CHECKPOINT_BYTES + 1)
@@ -235,4 +236,6 @@ def checkpoint_fault(root: Path) -> str | None:
     limit = time.time() * 1000 + _AHEAD_MS
     if any(not 0 <= one <= limit for one in times):
         return "it has impossible times"
+    if data != known_of_checkpoint(data):
+        return "it has bytes that nobody writes"
     return None
