@@ -25,6 +25,10 @@ __all__ = ["verify"]
 _SHOWN = 20  # problems; JSON has them all
 _LINE_WIDTH = 200
 _COLUMNS = [Column(name) for name in ("severity", "kind", "file", "offset", "message")]
+_UNSEEN = (
+    "a changed FLAG, time, host, RECONSUMETIMES or property other than tags and keys, unless its "
+    "value is impossible: no checksum covers them"
+)
 
 
 @store_command(
@@ -111,6 +115,8 @@ def _show(store: str, report: Report) -> None:
         more = len(report.problems) - _SHOWN
         fields.append(("more", f"and {human_count(more)} more: -o jsonl has them all"))
     fields.append(("checked", _checked(report)))
+    if report.full:
+        fields.append(("unseen", _UNSEEN))
     if report.fix is not None:
         fields.append(("next", report.fix))
     elif report.clean:

@@ -186,6 +186,14 @@ class LogWalk:
         return [Damage(*one) for one in self._walk.damages]
 
     @property
+    def odd_fields(self) -> tuple[list[tuple[int, str]], int]:
+        """Physical offset and a field of records with an impossible value; how many there are.
+
+        The first 100 are listed.
+        """
+        return self._walk.odd_fields()
+
+    @property
     def totals(self) -> WalkTotals:
         """Counts so far."""
         found = self._walk.totals()

@@ -71,7 +71,14 @@ def test_a_damaged_store(run: Run, root: Path) -> None:
     assert len(csv) == 3
     table = run("verify", root, "-o", "table").stdout.splitlines()
     assert table[0] == f"{root}: a 4.9.3 broker would not start"
-    assert [line.split()[0] for line in table[1:]] == ["its", "stop", "warn", "checked", "next"]
+    assert [line.split()[0] for line in table[1:]] == [
+        "its",
+        "stop",
+        "warn",
+        "checked",
+        "unseen",
+        "next",
+    ]
 
 
 def test_many_problems_are_bounded(run: Run, root: Path) -> None:

@@ -75,6 +75,7 @@ cdef enum:
     SYS_BORN_HOST_V6 = 0x10
     SYS_STORE_HOST_V6 = 0x20
     SYS_COMPRESSION = 0x700
+    SYS_KNOWN = 0x7FF                # of 4.9.3 and 5; the others are zero
 
     TOPIC_MAX_BYTES = 127            # TOPICLENGTH is a signed byte
     TOPIC_V2_MAX_BYTES = 32767       # a signed short

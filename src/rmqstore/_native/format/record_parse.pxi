@@ -27,6 +27,9 @@ cdef struct Record:
 
 cdef enum:
     SECTOR_BYTES = 512           # the unit that a disk writes atomically
+    TIMESTAMP_STOP = 8796093022208   # 2**43: a time in the year 2248
+    RECONSUMED_STOP = 1 << 24
+    ZLIB_METHOD = 8              # low bits of a compressed body's first byte: deflate
 
 
 # Reason for refusing a record, in the order of record_field_name.
@@ -82,6 +85,35 @@ cdef const char *record_field_name(int64_t field) noexcept nogil:
     if field == FIELD_LOST:
         return "the log ended here, though queues, index or checkpoint named more of it"
     return "the file ends within the record"
+
+
+cdef inline bint host_port_is_likely(const char *data, int64_t host_at, bint v6) noexcept nogil:
+    return 0 <= get_i32(data + host_at + (16 if v6 else 4)) <= 0xFFFF
+
+
+cdef inline bint time_is_likely(int64_t timestamp) noexcept nogil:
+    return 0 <= timestamp < <int64_t>TIMESTAMP_STOP
+
+
+cdef const char *record_odd_field(const char *data, const Record *record) noexcept nogil:
+    """Return the name of a field with a value that no client or broker writes; NULL if none has."""
+    if not time_is_likely(record.born_timestamp):
+        return "BORNTIMESTAMP"
+    if not time_is_likely(record.store_timestamp):
+        return "STORETIMESTAMP"
+    if not host_port_is_likely(
+            data, record.born_host_at, record.sys_flag & SYS_BORN_HOST_V6 != 0):
+        return "BORNHOST"
+    if not host_port_is_likely(
+            data, record.store_host_at, record.sys_flag & SYS_STORE_HOST_V6 != 0):
+        return "STOREHOST"
+    if not 0 <= record.reconsume_times < RECONSUMED_STOP:
+        return "RECONSUMETIMES"
+    if record.sys_flag & ~SYS_KNOWN or (
+            record.sys_flag & (SYS_COMPRESSED | SYS_COMPRESSION) == SYS_COMPRESSED
+            and record.body_length > 0 and data[record.body_at] & 0xF != ZLIB_METHOD):
+        return "SYSFLAG"
+    return NULL
 
 
 cdef int64_t last_nonzero(const char *data, int64_t length) noexcept nogil:

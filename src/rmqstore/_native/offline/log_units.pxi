@@ -15,6 +15,7 @@ cdef enum:
 
     WALK_EXAMINED = 64 << 20     # bytes of the log between checks for signals
     RUN_BYTES_MAX = 1 << 20
+    WALK_ODD_MAX = 100           # odd records listed; more are counted
     WALK_CHUNK = 256 << 10       # bytes per read: fits the cache
 
 # An index entry not yet assigned to a file.
@@ -40,6 +41,7 @@ cdef struct WalkCounts:
     bint noted_last              # one comes after the last key
     int64_t first_record         # -1: none begins in the range
     int64_t next_record          # the first one after the range; -1: none follows
+    int64_t odd                  # with a field that nobody writes so
 
 cdef struct LogWalk:
     Store *store                 # a log alone; its table has only the walk's queues
@@ -66,6 +68,8 @@ cdef struct LogWalk:
     int64_t bad_offset           # with WALK_DAMAGED
     int64_t bad_field
     int64_t resumed              # a good record after it; -1: none in the range
+    int64_t odd_offsets[WALK_ODD_MAX]
+    const char *odd_fields[WALK_ODD_MAX]
 
 
 cdef void walk_free_slice(LogWalk *walk) noexcept nogil:
@@ -197,6 +201,7 @@ cdef inline int64_t walk_record(
 ) noexcept nogil:
     """Add the unit and index entries that dispatch would write for a record."""
     cdef Queue *queue
+    cdef const char *odd
     cdef int64_t rc
     cdef int64_t wanted = dispatch_request(
         &walk.store.table, &walk.store.settings, data, record, &walk.request)
@@ -205,6 +210,12 @@ cdef inline int64_t walk_record(
     if walk.counts.first_record < 0:
         walk.counts.first_record = record.physical_offset
     walk.counts.records += 1
+    odd = record_odd_field(data, record)
+    if unlikely(odd != NULL):
+        if walk.counts.odd < WALK_ODD_MAX:
+            walk.odd_offsets[walk.counts.odd] = record.physical_offset
+            walk.odd_fields[walk.counts.odd] = odd
+        walk.counts.odd += 1
     if wanted & REQUEST_SKIPPED:
         walk.counts.skipped += 1
     if wanted & REQUEST_UNIT:

@@ -105,6 +105,15 @@ cdef class LogUnits:
                     first_record=walk.counts.first_record, next_record=walk.counts.next_record,
                     bytes=max(0, min(walk.cursor.at, walk.stop) - walk.start) if walk.begun else 0)
 
+    def odd_fields(self):
+        """Return offsets and a field of the first records with an impossible value, and how many.
+
+        Any such record in the range so far counts.
+        """
+        cdef LogWalk *walk = &self.walk
+        return [(walk.odd_offsets[i], walk.odd_fields[i].decode("ascii"))
+                for i in range(min(walk.counts.odd, WALK_ODD_MAX))], walk.counts.odd
+
     def names(self, int64_t physical_offset, int64_t size, str topic, int32_t queue_id,
               int64_t queue_offset):
         """Whether a record of that size exists, for the queue and queue offset.

@@ -217,6 +217,13 @@ class _WholeCheck:
                 entries.compare(found.entries)
             for kind, path, text in entries.end(walk, self._unread(walk)):
                 result.add(Finding("warn", kind, self._file(path), None, text))
+        odd, count = walk.odd_fields
+        for offset, name in odd:
+            text = f"{name} has a value that nobody writes: no checksum covers it, nothing mends it"
+            file = self._file(self.plan.file_of(offset))
+            result.add(Finding("warn", "record-field", file, offset, text))
+        if count > len(odd):
+            result.more["record-field"] += count - len(odd)
         totals = walk.totals
         result.records = totals.records
         result.first_record = totals.first_record

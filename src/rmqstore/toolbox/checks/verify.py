@@ -43,7 +43,7 @@ _HOLE_BYTES = 4 << 20  # of damage, read to see whether it is zeros
 # Warnings that ask for nothing: the state of a store in use or killed, and what cannot be changed.
 _NOTES = frozenset(
     ("abort", "clock", "index-duplicate", "lock", "offset-below-start", "quarantine",
-     "topic-unknown")
+     "record-field", "topic-unknown")
 )  # fmt: skip
 _QUEUE_KINDS = frozenset(
     ("ext-mismatch", "queue-extra", "queue-file-missing", "queue-missing", "unit-duplicate",

@@ -222,7 +222,7 @@ def topics_change(root: Path, queues: Mapping[str, Iterable[int]]) -> Change | N
 
 
 def checkpoint_fault(root: Path) -> str | None:
-    """Return the fault of a checkpoint's length, times or other bytes, or that there is none; else None."""
+    """Return the fault of a checkpoint's length, times or bytes, "missing", or None."""
     try:
         with open_regular(root / paths.CHECKPOINT) as file:
             data = file.read(layout.CHECKPOINT_BYTES + 1)
