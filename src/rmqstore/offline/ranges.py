@@ -18,6 +18,7 @@ from typing import NamedTuple
 from rmqstore import _core
 from rmqstore.base.arguments import wrong_value
 from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.layout import log_directories, log_file, log_paths
 from rmqstore.directory.registry import TopicRegistry, deleted_topics
 from rmqstore.errors import StoreCorruptError
 from rmqstore.files import paths
@@ -63,15 +64,23 @@ class LogExtent(NamedTuple):
     file_size: int
 
 
-def log_extent(path: str | os.PathLike[str]) -> LogExtent:
+def log_extent(path: str | os.PathLike[str], config: StoreConfig | None = None) -> LogExtent:
     """Return the extent of a store's log, from names and sizes of its files.
+
+    Parameters
+    ----------
+    path : path-like
+        Directory of the store.
+    config : StoreConfig, optional
+        Names the directories of a log outside ``path``, as for opening.
 
     Raises
     ------
     StoreNotFoundError
         No store, or no file of its log.
     """
-    return LogExtent(*_core.log_extent(os.fspath(path)))
+    places = log_paths(absolute(path), config)
+    return LogExtent(*_core.log_extent(os.fspath(path), places))
 
 
 @dataclass(frozen=True)
@@ -129,6 +138,11 @@ class LogPlan:
             stop = min(start + self.step, self.first + (file + 1) * self.file_size)
         return start, min(stop, self.end)
 
+    @property
+    def directories(self) -> list[Path]:
+        """Directories of the log."""
+        return log_directories(self.path, self.config)
+
     def by_files(self) -> LogPlan:
         """Return the plan with ranges that begin with files."""
         return replace(self, step=self.file_size)
@@ -169,7 +183,7 @@ class LogPlan:
     def file_of(self, physical_offset: int) -> str:
         """Return the path of the file with a byte of the log."""
         start = physical_offset - physical_offset % self.file_size
-        return str(Path(self.path, paths.COMMIT_LOG, paths.offset_file_name(start)))
+        return str(log_file(self.path, self.config, start))
 
     def corrupt(self, physical_offset: int, reason: str) -> StoreCorruptError:
         """Return the error for invalid bytes of the log."""
@@ -190,7 +204,8 @@ def plan_log(
     path : path-like
         Directory of the store.
     config : StoreConfig, optional
-        Sizes of the files to build, and delay levels; RocketMQ's by default.
+        Sizes of the files to build, delay levels, and the directories of a log outside ``path``;
+        RocketMQ's by default.
     range_bytes : int, optional
         By default a 32nd of the log, within 8 to 128 MiB.
     any_version : bool, optional
@@ -206,8 +221,8 @@ def plan_log(
         ``range_bytes`` is below 1.
     """
     path = absolute(path)
-    first, stop, file_size = log_extent(path)
-    end = _used_end(path, first, stop, file_size)
+    first, stop, file_size = log_extent(path, config)
+    end = _used_end(log_directories(path, config), first, stop, file_size)
     wanted = min(max((end - first) // _RANGES, _LEAST), _MOST)
     if range_bytes is not None:
         wanted = operator.index(range_bytes)
@@ -230,15 +245,17 @@ def plan_log(
     )
 
 
-def _used_end(path: str, first: int, stop: int, file_size: int) -> int:
+def _used_end(log: Iterable[Path], first: int, stop: int, file_size: int) -> int:
     """Return the start of the log's last hole, without reading."""
-    names = (
-        paths.parse_offset_file_name(one.name) for one in Path(path, paths.COMMIT_LOG).iterdir()
-    )
-    there = (start for start in names if start is not None and first <= start < stop)
+    there = {
+        start: one
+        for directory in log
+        for one in directory.iterdir()
+        if (start := paths.parse_offset_file_name(one.name)) is not None and first <= start < stop
+    }
     for start in sorted(there, reverse=True):  # a gap may have room for 2**40 files
         try:
-            with open_regular(Path(path, paths.COMMIT_LOG, paths.offset_file_name(start))) as file:
+            with open_regular(there[start]) as file:
                 if used := _used_bytes(file.fileno(), file_size):
                     return start + used
         except FileNotFoundError:

@@ -24,7 +24,15 @@ from rmqstore.files import paths
 from rmqstore.files.regular import kind_of, not_regular, open_regular
 from rmqstore.offline.findings import Finding
 
-__all__ = ["FileSizes", "listed", "load_findings", "numbers_at", "numbers_of", "relative"]
+__all__ = [
+    "FileSizes",
+    "ListedFile",
+    "listed",
+    "load_findings",
+    "numbers_at",
+    "numbers_of",
+    "relative",
+]
 
 _JAVA_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _INT_BITS, _LONG_BITS = 32, 64
@@ -79,7 +87,7 @@ class FileSizes:
 
 
 @dataclass(frozen=True, slots=True)
-class _ListedFile:
+class ListedFile:
     """Directory entry, links followed; ``size`` is -1 if it cannot be examined."""
 
     name: str
@@ -88,7 +96,7 @@ class _ListedFile:
     mode: int
 
 
-def listed(directory: str | Path) -> list[_ListedFile] | None:
+def listed(directory: str | Path) -> list[ListedFile] | None:
     """Return a directory's entries by name; None if unreadable, as Java's listFiles()."""
     try:
         names = sorted(os.listdir(directory))  # noqa: PTH208 - names alone
@@ -101,12 +109,12 @@ def listed(directory: str | Path) -> list[_ListedFile] | None:
             status = os.stat(path)  # noqa: PTH116
         except FileNotFoundError:
             if os.path.lexists(path):
-                found.append(_ListedFile(name, path, -1, 0))
+                found.append(ListedFile(name, path, -1, 0))
             continue  # else removed meanwhile
         except OSError:
-            found.append(_ListedFile(name, path, -1, 0))
+            found.append(ListedFile(name, path, -1, 0))
             continue
-        found.append(_ListedFile(name, path, status.st_size, status.st_mode))
+        found.append(ListedFile(name, path, status.st_size, status.st_mode))
     return found
 
 
@@ -126,7 +134,7 @@ def load_findings(
     """
     yield from _store_findings(root)
     field = "mapped_file_size_commit_log"
-    shown: list[_ListedFile] = []
+    shown: list[ListedFile] = []
     found = [
         finding
         for directory in directories
@@ -140,7 +148,7 @@ def load_findings(
 
 
 def _with_doubt(
-    root: Path, found: list[Finding], shown: list[_ListedFile], sizes: FileSizes, field: str
+    root: Path, found: list[Finding], shown: list[ListedFile], sizes: FileSizes, field: str
 ) -> Iterator[Finding]:
     """Yield findings, with the doubt about a size known from a single file."""
     default = getattr(StoreConfig, field)
@@ -195,7 +203,7 @@ def _mapped(
     directory: str | Path,
     size: int,
     field: str,
-    shown: list[_ListedFile],
+    shown: list[ListedFile],
     *,
     of_log: bool = False,
 ) -> Iterator[Finding]:
@@ -233,7 +241,7 @@ def _mapped(
             return  # the broker stops here
 
 
-def _mapped_file(root: Path, one: _ListedFile, size: int, cure: str) -> Finding | None:
+def _mapped_file(root: Path, one: ListedFile, size: int, cure: str) -> Finding | None:
     """Return the obstacle to loading a file, if any; ``cure`` is for one that is too short."""
     line: str | None = _LENGTH_LINE.format(one.path, max(one.size, 0))
     regular = stat.S_ISREG(one.mode)
@@ -278,7 +286,7 @@ def _java_number(name: str, bits: int) -> int | None:
 
 
 def _queue_findings(
-    root: Path, sizes: FileSizes, shown: list[_ListedFile], *, ext: bool | None
+    root: Path, sizes: FileSizes, shown: list[ListedFile], *, ext: bool | None
 ) -> Iterator[Finding]:
     """Yield obstacles to loading the consume queues; ``shown`` as in :func:`_mapped`."""
     base = str(root / paths.CONSUME_QUEUE)

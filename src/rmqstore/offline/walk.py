@@ -9,6 +9,8 @@ from typing import NamedTuple
 from rmqstore import _core
 from rmqstore.base.layout import UNIT_BYTES
 from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.layout import log_paths
+from rmqstore.files.links import absolute
 
 __all__ = [
     "ENTRY_BYTES",
@@ -142,7 +144,7 @@ class LogWalk:
     path : path-like
         Directory of the store; nothing in it changes.
     config : StoreConfig
-        Sizes and delay levels in force.
+        Sizes and delay levels in force, and the directories of the log, as for opening.
     start, stop : int
         Physical offsets.
     deleted : mapping of str to int, optional
@@ -178,6 +180,7 @@ class LogWalk:
             stop,
             unclean=unclean,
             any_version=any_version,
+            places=log_paths(absolute(path), config),
         )
 
     @property

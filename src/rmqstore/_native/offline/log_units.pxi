@@ -164,7 +164,8 @@ cdef int64_t walk_records(LogWalk *walk, int64_t most) noexcept nogil:
         if record.magic == MAGIC_MESSAGE_V2 and not walk.any_version:
             cursor.at = record.physical_offset
             return fail(&walk.store.failure, E_VERSION, set_directory(&walk.store.log, 0),
-                        "a record of RocketMQ 5", cursor.at, 0, 0)
+                        "a record of RocketMQ 5: its own broker recovers such a store, and "
+                        "'rmqstore extract' makes one of 4.9.3 from its messages", cursor.at, 0, 0)
         rc = walk_record(walk, data, &record)
         if cursor_changed(cursor, &record, data):
             return WALK_CHANGED

@@ -16,7 +16,7 @@ cdef class LogUnits:
         memset(&self.walk, 0, sizeof(LogWalk))
 
     def __init__(self, path, config, dict deleted, int64_t start, int64_t stop, *,
-                 bint unclean=False, bint any_version=False):
+                 bint unclean=False, bint any_version=False, places=None):
         cdef Settings settings
         cdef Failure failure
         cdef LogWalk *walk = &self.walk
@@ -33,6 +33,7 @@ cdef class LogUnits:
         walk.store = store_new(<int>fd, &settings, READ_ONLY)
         if walk.store == NULL:
             raise MemoryError()
+        take_places(walk.store, places)
         walk.start = start
         walk.stop = stop
         walk.unclean = unclean
@@ -289,7 +290,7 @@ def index_seconds_of(int64_t begin_timestamp, int64_t store_timestamp):
 LOOSE_ENTRY_BYTES = sizeof(LooseEntry)
 
 
-def log_extent(path):
+def log_extent(path, places=None):
     """Return a store's log: its beginning, the end of its last file, its file size."""
     cdef Settings settings
     cdef Failure failure
@@ -304,6 +305,11 @@ def log_extent(path):
     store = store_new(<int>fd, &settings, READ_ONLY)
     if store == NULL:
         raise MemoryError()
+    try:
+        take_places(store, places)
+    except BaseException:
+        store_drop(store)
+        raise
     with nogil:
         rc = file_set_list(&store.log, &failure)
         if rc > 0:

@@ -21,7 +21,7 @@ from rmqstore.base.arguments import wrong_type, wrong_value
 from rmqstore.base.syncing import sync_path
 from rmqstore.config.file_sizes import sizes_left_open, with_sizes_of
 from rmqstore.config.store_config import StoreConfig
-from rmqstore.directory.layout import surroundings
+from rmqstore.directory.layout import surroundings, without_paths
 from rmqstore.errors import StoreLockedError
 from rmqstore.files import paths
 from rmqstore.offline import (
@@ -181,12 +181,12 @@ def rebuild(
 
 
 def configuration(config: StoreConfig | str | os.PathLike[str] | None) -> StoreConfig:
-    """Return a job's configuration."""
+    """Return a job's configuration; tasks read the log in the store's own directory."""
     if config is None or isinstance(config, StoreConfig):
-        return config or StoreConfig()
+        return without_paths(config or StoreConfig())
     if not isinstance(config, (str, os.PathLike)):
         raise wrong_type("config", "StoreConfig or the path of a broker.conf", config)
-    return StoreConfig.from_file(config)
+    return without_paths(StoreConfig.from_file(config))
 
 
 def settings_of(config: StoreConfig | str | os.PathLike[str] | None, source: str) -> StoreConfig:

@@ -261,7 +261,7 @@ def _check(
     whole = FullCheck()
     examined: list[RecoveredRange] | None = None
     if full:
-        whole = _whole(opened, directories, jobs, done)
+        whole = _whole(opened, jobs, done)
         examined = whole.damage
     start = broker_start_of(opened, config, examined=examined)
     every = [*start.findings, *_log_damage(opened, directories, examined), *own, *whole.problems]
@@ -292,16 +292,10 @@ def _check(
     return _report(os.fspath(root), start, every, checked, full=full)
 
 
-def _whole(
-    opened: MessageStore,
-    directories: list[Path],
-    jobs: int,
-    done: Callable[[int], object] | None,
-) -> FullCheck:
-    """Read all of a store; of one whose log is elsewhere, in this process and without the index."""
+def _whole(opened: MessageStore, jobs: int, done: Callable[[int], object] | None) -> FullCheck:
+    """Read all of a store; of one whose log cannot be walked through, without the index."""
     try:
-        if directories == [Path(opened.path, paths.COMMIT_LOG)]:
-            return full_check(opened.path, opened.config, jobs, done)
+        return full_check(opened.path, opened.config, jobs, done)
     except (StoreNotFoundError, StoreCorruptError):
         pass  # no file of the log, or the list of deleted topics, can be used: reported
     records, units, ranges, queues = opened.core.verify()

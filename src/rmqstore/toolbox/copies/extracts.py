@@ -23,7 +23,7 @@ from rmqstore.base.layout import INT64_MAX, INT64_MIN
 from rmqstore.base.syncing import make_directories, sync_path
 from rmqstore.base.times import to_millis
 from rmqstore.directory.layout import log_file, surroundings, without_paths
-from rmqstore.errors import StoreCorruptError, StoreNotFoundError
+from rmqstore.errors import StoreCorruptError
 from rmqstore.files import paths
 from rmqstore.files.links import absolute, target_of
 from rmqstore.offline import (
@@ -273,12 +273,9 @@ class _Places:
         self.runs.extend(run)
 
     def _damages(self, start: int, stop: int) -> int:
-        try:
-            walk = LogWalk(self.store.path, self.store.config, start, stop, any_version=True)
-            for _ in walk.slices():
-                pass
-        except StoreNotFoundError:  # the log is not in the store's own directory
-            return 1
+        walk = LogWalk(self.store.path, self.store.config, start, stop, any_version=True)
+        for _ in walk.slices():
+            pass
         return max(1, len(walk.damages))
 
     def pieces(self) -> Iterator[tuple[str, LogPiece]]:
