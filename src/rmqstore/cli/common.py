@@ -24,6 +24,7 @@ from rmqstore.cli.completion import (
 )
 from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
 from rmqstore.cli.progress import Progress
+from rmqstore.files.links import absolute
 from rmqstore.files.paths import (
     ABORT,
     COMMIT_LOG,
@@ -371,13 +372,21 @@ def load_config(
     return settings
 
 
-def open_store(path: str, mode: Mode, config: str | None, *, warn: bool = True) -> MessageStore:
-    """Open a store; write repairs and damage found to standard error, a line each."""
+def open_store(
+    path: str, mode: Mode, config: str | None, *, warn: bool = True, copy: bool = False
+) -> MessageStore:
+    """Open a store; write repairs and damage found to standard error, a line each.
+
+    ``copy``: it may be a copy of the configured one.
+    """
     import rmqstore
+    from rmqstore.directory.layout import config_of_copy
 
     # Ranges are shown here: logging would repeat them on standard error.
     log_nothing()
     settings = load_config(config)
+    if copy:
+        settings = config_of_copy(absolute(path), settings)
     with Progress("opening"):
         store = rmqstore.open(path, mode, config=settings)
     for damage in reported_damage(store) if warn else ():

@@ -147,7 +147,10 @@ def diff(
     compared as well.  Exit code 1 if anything differs.
     """
     found = sized = False
-    with open_store(store, "r", config) as one, open_store(b, "r", config) as other:
+    with (
+        open_store(store, "r", config, copy=True) as one,
+        open_store(b, "r", config, copy=True) as other,
+    ):
         known = {*one.topics, *other.topics}
         if topic is not None and topic not in known:
             raise unknown_name("topic", topic, known)

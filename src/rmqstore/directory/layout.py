@@ -21,6 +21,7 @@ from rmqstore.files.links import absolute, broken_link
 __all__ = [
     "LogPath",
     "LogPathsError",
+    "config_of_copy",
     "elsewhere",
     "find_log",
     "log_directories",
@@ -134,6 +135,21 @@ def _moved(root: str, config: StoreConfig, path: str) -> str:
 def without_paths(config: StoreConfig) -> StoreConfig:
     """Return the configuration for a store elsewhere, with the log in its own directory."""
     return config.replace(**{_ROOT: None, _LOG: None, _READ_ONLY: None})
+
+
+def config_of_copy(root: str, config: StoreConfig | None) -> StoreConfig | None:
+    """Return the configuration for a store that may be a copy, with the log in its own directory.
+
+    The configured log is that of the original.
+    """
+    own = Path(root, paths.COMMIT_LOG)
+    if config is None or not _has_begun([own]):
+        return config
+    try:
+        named = log_directories(root, config)
+    except LogPathsError:  # another store's
+        named = []
+    return config if own in named else without_paths(config)
 
 
 def elsewhere(root: str, config: StoreConfig | None) -> str | None:

@@ -261,3 +261,27 @@ def test_retention_and_unknown_topics(root: Path, tmp_path: Path) -> None:
         ("a", "orders", 0, 0, "150 messages"),
         ("a", "orders", 1, 0, "150 messages"),
     ]
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["of-the-store", "by-path"])
+def test_a_log_elsewhere_is_not_that_of_the_copy(root: Path, tmp_path: Path, named: bool) -> None:
+    """The configuration names the log of one store, and is given for both."""
+    b = tmp_path / "b"
+    shutil.copytree(root, b)
+    (root / "commitlog").rename(tmp_path / "log")
+    config = CONFIG.replace(
+        store_path_commit_log=str(tmp_path / "log"),
+        store_path_root_dir=str(root) if named else None,
+    )
+    assert found(root, b, full=True, config=config) == []
+    with rmqstore.open(b) as store:
+        place = store["orders"][1][4].physical_offset
+    with (b / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(place + 95)  # of the body
+        file.write(b"#")
+    assert [row[:4] for row in found(root, b, full=True, config=config)] == [
+        ("both", "orders", 1, 4)
+    ]
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathCommitLog={tmp_path / 'log'}\nmappedFileSizeCommitLog={1 << 16}\n")
+    assert len(found(b, root, full=True, config=conf)) == 1

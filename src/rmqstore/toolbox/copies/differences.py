@@ -13,13 +13,16 @@ from rmqstore.base import arrays
 from rmqstore.base.arguments import did_you_mean
 from rmqstore.base.layout import INT32_MAX
 from rmqstore.brokerfiles.topics import TopicTable
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.consume.lag import bounds_by_topic
+from rmqstore.directory.layout import config_of_copy
 from rmqstore.errors import (
     MessageNotFoundError,
     StoreCorruptError,
     StoreError,
     TopicNotFoundError,
 )
+from rmqstore.files.links import absolute
 from rmqstore.offline import SCHEDULE_TOPIC
 from rmqstore.toolbox.copies.log_bytes import DifferingBytes, differing_bytes
 
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rmqstore._core import Message
-    from rmqstore.config.store_config import StoreConfig
     from rmqstore.store import MessageStore
 
 __all__ = ["Difference", "difference", "difference_of"]
@@ -102,7 +104,8 @@ def difference(
         message; bodies are the same if they are so inflated. Bytes of the log that belong to no
         message in a queue are compared if nothing else differs.
     config : StoreConfig or path of a broker.conf, optional
-        Of both stores, as for :func:`rmqstore.open`.
+        Of both stores, as for :func:`rmqstore.open`; of one that has a log in ``commitlog`` and is
+        not the configured one, such as a backup, only the sizes.
 
     Yields
     ------
@@ -117,7 +120,10 @@ def difference(
     StoreNotFoundError, IncompatibleStoreError, OSError
         As for :func:`rmqstore.open`.
     """
-    with opening.open(a, config=config) as one, opening.open(b, config=config) as other:
+    if config is not None and not isinstance(config, StoreConfig):
+        config = StoreConfig.from_file(config)
+    first, second = (config_of_copy(absolute(path), config) for path in (a, b))
+    with opening.open(a, config=first) as one, opening.open(b, config=second) as other:
         if topic is not None and topic not in one.topics and topic not in other.topics:
             near = did_you_mean(topic, {*one.topics, *other.topics})
             text = f"{one.path}, {other.path}: no topic {topic!r} in either"
