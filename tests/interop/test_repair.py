@@ -43,10 +43,15 @@ def test_the_real_one_starts_and_shows_what_is_on_the_disk(broker, tmp_path, com
     whole = repairs.readable(root)
     config = repairs.CONFIG  # of "queues-gone" no file shows the sizes
     assert repair(root, config=config, apply=True).left == 0
-    started = broker.call("start", dir=str(root.resolve()), config=SIZES, broker={}, timeout=120)[1]
+    compared("test_repair messages", shown(broker, root, SIZES, whole))
+
+
+def shown(broker, root, sizes, whole):
+    """Start the real one on a store: it shows each of the messages; return their number."""
+    started = broker.call("start", dir=str(root.resolve()), config=sizes, broker={}, timeout=120)[1]
     assert started["load"], broker.log()[-2000:]
     try:
-        shown = {
+        found = {
             (topic, one.queue_id, one.queue_offset): one.body_sha1
             for topic in ("orders", "bills")
             for one in broker.pull(topic)
@@ -58,6 +63,36 @@ def test_the_real_one_starts_and_shows_what_is_on_the_disk(broker, tmp_path, com
         for *place, body in whole.values()
         for place in [tuple(place)]
     }
-    lost = {place for place, body in wanted.items() if shown.get(place) != body}
+    lost = {place for place, body in wanted.items() if found.get(place) != body}
     assert not lost, (len(lost), sorted(lost)[:3])
-    compared("test_repair messages", len(wanted))
+    return len(wanted)
+
+
+@pytest.mark.parametrize("name", ["all-at-once", "torn-tail", "queues-and-index-gone"])
+def test_a_log_in_two_directories(broker, tmp_path, compared, name):
+    root = tmp_path / "store"
+    repairs.make(root, count=2000)
+    repairs.DAMAGE[name](root)
+    config = repairs.spread(root, tmp_path / "a", tmp_path / "b")
+    whole = repairs.readable(root, config)
+    assert repair(root, config=config, apply=True).left == 0
+    sizes = {**SIZES, "storePathCommitLog": config.store_path_commit_log}
+    compared("test_repair messages", shown(broker, root, sizes, whole))
+    assert not (root / "commitlog").exists()
+
+
+@pytest.mark.parametrize("kind", ["same", "begun"])
+def test_a_log_file_in_two_directories(broker, tmp_path, compared, kind):
+    root = tmp_path / "store"
+    repairs.make(root, count=2000)
+    config = repairs.spread(root, tmp_path / "a", tmp_path / "b")
+    whole = repairs.readable(root, config)
+    name = f"{repairs.LOG:020d}"
+    data = (tmp_path / "b" / name).read_bytes()
+    (tmp_path / "a" / name).write_bytes(data if kind == "same" else data[:70_000])
+    sizes = {**SIZES, "storePathCommitLog": config.store_path_commit_log}
+    call = {"dir": str(root.resolve()), "config": sizes, "broker": {}}
+    if kind == "begun":
+        assert not broker.call("start", **call, timeout=120)[1]["load"]
+    assert repair(root, config=config, apply=True).left == 0
+    compared("test_repair messages", shown(broker, root, sizes, whole))

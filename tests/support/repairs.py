@@ -8,6 +8,7 @@ import time
 import rmqstore
 from rmqstore import StoreConfig
 from rmqstore.toolbox import repair, undo, verify
+from rmqstore.toolbox.repairs import journal
 
 LOG, UNITS = 1 << 18, 2000
 CONFIG = StoreConfig(
@@ -40,10 +41,10 @@ def queue_file(number, topic="orders", queue_id=0):
     return f"consumequeue/{topic}/{queue_id}/{number * UNITS:020d}"
 
 
-def readable(root):
+def readable(root, config=None):
     """Return the messages that any way of reading shows, by their offset in the log."""
     found = {}
-    with rmqstore.open(root, "r") as store:
+    with rmqstore.open(root, "r", config=config) as store:
         for one in store.scan(on_corruption="skip", on_removed="skip"):
             found[one.physical_offset] = (one.topic, one.queue_id, one.queue_offset, one.body)
     return found
@@ -299,3 +300,57 @@ DAMAGE = {
         flipped(30), gone(log(1)), truncate(queue_file(0), 0), write("commitlog/.DS_Store", b"x"),
         gone("index"), write("checkpoint", b"\xee" * 4096), torn("topics.json", backup=True)),
 }  # fmt: skip
+
+
+def spread(root, *logs, read_only=()):
+    """Move the log's files into other directories, as a broker has them; return its config."""
+    for one in logs:
+        one.mkdir(parents=True, exist_ok=True)
+    for path in (root / "commitlog").iterdir():
+        number = int(path.name) // LOG if path.name.isdigit() else 0
+        shutil.move(path, logs[number % len(logs)] / path.name)
+    (root / "commitlog").rmdir()
+    names = [",".join(str(one) for one in some) or None for some in (logs, read_only)]
+    return CONFIG.replace(store_path_commit_log=names[0], read_only_commit_log_store_paths=names[1])
+
+
+def without_times(root):
+    """Return the bytes of a store's files, but the journal's."""
+    return {
+        name: found if found is True else found[0]
+        for name, found in tree(root).items()
+        if not name.startswith(journal.PREFIX)
+    }
+
+
+def killed_at(number, work):
+    """Do some work in a process that ends at its number-th point; return whether it did."""
+    pid = os.fork()
+    if pid == 0:
+        count = iter(range(number + 1))
+
+        def reached(point):
+            if next(count, None) == number:
+                os._exit(9)
+
+        journal.reached = reached
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+
+
+def points(work, monkeypatch):
+    """Return the names of the points that some work reaches."""
+    found = []
+    monkeypatch.setattr(journal, "reached", found.append)
+    work()
+    monkeypatch.undo()
+    return found
+
+
+def chosen(names):
+    """Return the numbers of the first and the last point of each name."""
+    return sorted({at for name in names for at in (
+        names.index(name), len(names) - 1 - names[::-1].index(name))})  # fmt: skip

@@ -80,7 +80,7 @@ def repair(
     with Progress("repairing" if apply or undo else "examining"):
         if undo is not None:
             try:
-                found = toolbox.undo(store, undo)
+                found = toolbox.undo(store, undo, config=settings)
             except ValueError as error:
                 raise CliError(re.sub("^journal must", "--undo must", str(error)), USAGE) from None
         else:

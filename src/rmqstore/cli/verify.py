@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -67,6 +69,8 @@ def verify(
 
     with progress:
         report = report_on(store, settings, full=full, jobs=jobs, done=count)
+    if report.fix is not None and config is not None:
+        report = replace(report, fix=f"{report.fix} -c {shlex.quote(config)}")
     form = resolve(output)
     if form == "table":
         _show(store, report)

@@ -66,6 +66,10 @@ def test_a_damaged_store(run: Run, root: Path) -> None:
     assert (one["severity"], one["kind"]) == ("stop", "foreign-file")
     assert (two["severity"], two["kind"]) == ("warn", "checkpoint")
     assert last["fix"] == f"rmqstore repair {root}"
+    conf = root.with_name("a broker.conf")
+    conf.write_text("")
+    *_, last = rows(run("verify", root, "-c", conf))
+    assert last["fix"] == f"rmqstore repair {root} -c '{conf}'"
     csv = run("verify", root, "-o", "csv").stdout.splitlines()
     assert csv[0] == "severity,kind,file,offset,message"
     assert len(csv) == 3

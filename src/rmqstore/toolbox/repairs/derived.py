@@ -28,7 +28,6 @@ from rmqstore.offline.ranges import LogPlan, RangeReport, RangesOverlapError
 from rmqstore.offline.start_files import listed
 from rmqstore.offline.thread_build import ThreadBuild
 from rmqstore.offline.walk import LogWalk, Unit, UnitRun
-from rmqstore.services.stored import SCHEDULE_TOPIC
 from rmqstore.toolbox.checks.ext_check import ExtFiles
 
 if TYPE_CHECKING:
@@ -116,7 +115,8 @@ def file_numbers(plan: LogPlan) -> list[int]:
     """Return the numbers of the ranges whose files exist; ``plan`` has a range for each file."""
     starts = [
         paths.parse_offset_file_name(one.name)
-        for one in listed(Path(plan.path, paths.COMMIT_LOG)) or []
+        for directory in plan.directories
+        for one in listed(directory) or []
         if stat.S_ISREG(one.mode)
     ]
     numbers = {

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +23,7 @@ from rmqstore.base.syncing import sync_file, sync_path
 from rmqstore.errors import StoreCorruptError
 from rmqstore.files.paths import ABORT, CHECKPOINT, LOCK
 from rmqstore.files.regular import open_regular
+from rmqstore.toolbox.repairs.file_pieces import copy_range, used_pieces, zero
 
 __all__ = [
     "PREFIX",
@@ -40,8 +41,6 @@ _OPENED = (ABORT, CHECKPOINT, LOCK)  # written at a broker's start or end, or a 
 _MANIFEST_MOST = 256 << 20
 _UNDONE = "undone"
 _UNDOING = "undoing"
-_PIECE = 1 << 20
-_BLOCK = 4096
 
 Entry = dict[str, Any]
 
@@ -57,24 +56,24 @@ def journals(root: Path) -> list[Path]:
     return sorted(one for one in found if one.is_dir())
 
 
-def unfinished(root: Path) -> list[Journal]:
+def unfinished(root: Path, log: Sequence[Path] = ()) -> list[Journal]:
     """Return the journals whose process was ended in the middle, or is at work."""
     found = []
     for directory in journals(root):
-        journal = Journal(root, directory)
+        journal = Journal(root, directory, log)
         entries = journal.entries()
         if not entries or entries[-1]["op"] != "done":
             found.append(journal)
     return found
 
 
-def undo_unfinished(root: Path) -> list[str]:
+def undo_unfinished(root: Path, log: Sequence[Path] = ()) -> list[str]:
     """Undo the changes of unfinished journals; return their names.
 
-    REQUIRES: the store's lock is held.
+    ``log`` has the directories of the store's log. REQUIRES: the store's lock is held.
     """
     undone = []
-    for journal in unfinished(root):
+    for journal in unfinished(root, log):
         if not journal.is_undone() and journal.opened_since():
             raise StoreCorruptError(
                 str(journal.directory),
@@ -90,17 +89,19 @@ def undo_unfinished(root: Path) -> list[str]:
 class Journal:
     """Changes of a store's files. Paths are relative to the store's directory.
 
-    REQUIRES: the store's lock is held.
+    Those of log files in other directories, ``log``, are absolute. REQUIRES: the store's lock is
+    held.
     """
 
-    def __init__(self, root: Path, directory: Path) -> None:
+    def __init__(self, root: Path, directory: Path, log: Sequence[Path] = ()) -> None:
         self.root = root
         self.directory = directory
+        self._log = log
         self._touched: set[str] = set()
         self._number = itertools.count()
 
     @classmethod
-    def create(cls, root: Path) -> Journal:
+    def create(cls, root: Path, log: Sequence[Path] = ()) -> Journal:
         """Make a new journal in a store."""
         now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         for number in itertools.count(1):
@@ -110,7 +111,7 @@ class Journal:
             except FileExistsError:
                 continue
             break
-        journal = cls(root, directory)
+        journal = cls(root, directory, log)
         try:
             journal._note({"op": "begin", **{name: journal._seen(name) for name in _OPENED}})
             sync_path(root)
@@ -180,16 +181,10 @@ class Journal:
 
     def _unlink_others(self, name: str) -> None:
         """Put a copy in the place of a file with other hard links, often those of a backup."""
-        with open_regular(self.root / name) as source:
-            status = os.fstat(source.fileno())
-            if status.st_nlink == 1:
-                return
-            new = self.saved_name(name)
-            _copy_range(source, 0, self.root / new, 0, status.st_size)
-        shutil.copystat(self.root / name, self.root / new)
-        with contextlib.suppress(PermissionError):  # as an unprivileged user's other new files
-            os.chown(self.root / new, status.st_uid, status.st_gid)
-        sync_path(self.root / new)
+        if (self.root / name).stat().st_nlink == 1:
+            return
+        new = self.saved_name(name)
+        _copy(self.root / name, self.root / new)
         self.move(name)
         self.place(name, new)
 
@@ -200,7 +195,7 @@ class Journal:
         self._unlink_others(name)
         saved = self.saved_name(name)
         with open_regular(self.root / name) as source:
-            _copy_range(source, start, self.root / saved, 0, stop - start)
+            copy_range(source, start, self.root / saved, 0, stop - start)
         sync_path(self.directory)
         self._note({
             "op": "overwrite", "file": name, "start": start, "stop": stop, "saved": saved,
@@ -208,7 +203,7 @@ class Journal:
         })  # fmt: skip
         reached("overwrite-noted")
         with open_regular(self.root / name, write=True) as file:
-            _zero(file, start, stop)
+            zero(file, start, stop)
             for at, data in pieces:
                 file.seek(at)
                 file.write(data)
@@ -227,7 +222,7 @@ class Journal:
         if status["size"] > size:
             saved = self.saved_name(name)
             with open_regular(self.root / name) as source:
-                _copy_range(source, size, self.root / saved, 0, status["size"] - size)
+                copy_range(source, size, self.root / saved, 0, status["size"] - size)
             sync_path(self.directory)
         self._note({"op": "resize", "file": name, "now": size, "saved": saved, **status})
         reached("resize-noted")
@@ -348,10 +343,11 @@ class Journal:
     def _inside(self, *names: str) -> None:
         for name in names:
             path = Path(name)
-            if path.is_absolute() or ".." in path.parts:
+            if ".." in path.parts or (path.is_absolute() and path.parent not in self._log):
                 raise StoreCorruptError(
-                    str(self.directory / _MANIFEST), 0, f"{name!r} is no path within the store"
-                )
+                    str(self.directory / _MANIFEST), 0, f"{name!r} is no path within the store or "
+                    "its log, which a broker.conf names if it is elsewhere: give that with -c"
+                )  # fmt: skip
 
     def _undo(self, one: Entry, before: Sequence[Entry]) -> None:
         path = self.root / one["file"]
@@ -359,6 +355,7 @@ class Journal:
             moved = [was for was in before if was["op"] == "move" and was["file"] == one["file"]]
             if not moved or os.path.lexists(self.root / moved[-1]["saved"]):
                 _remove(path)
+                _remove(_making(path))
                 if path.parent.is_dir():
                     sync_path(path.parent)
             return
@@ -378,7 +375,7 @@ class Journal:
             return  # it is to be removed, or is already
         with open_regular(path, write=True) as file:
             if one["op"] == "overwrite":
-                _zero(file, one["start"], one["stop"])
+                zero(file, one["start"], one["stop"])
                 self._restore(one["saved"], file, one["start"])
             else:
                 file.truncate(min(one["size"], one["now"]))
@@ -391,12 +388,12 @@ class Journal:
 
     def _restore(self, saved: str, file: BinaryIO, start: int) -> None:
         with open_regular(self.root / saved) as source:
-            for at, data in _used_pieces(source, 0, os.fstat(source.fileno()).st_size):
+            for at, data in used_pieces(source, 0, os.fstat(source.fileno()).st_size):
                 file.seek(start + at)
                 file.write(data)
 
 
-def open_journal(root: Path, name: str) -> Journal:
+def open_journal(root: Path, name: str, log: Sequence[Path] = ()) -> Journal:
     """Return a store's journal by its name or path; ``ValueError`` if it is none."""
     directory = Path(name)
     if directory.parent == Path() and not directory.is_dir():
@@ -405,64 +402,37 @@ def open_journal(root: Path, name: str) -> Journal:
     if not there or not directory.resolve().parent.samefile(root):
         known = ", ".join(one.name for one in journals(root)) or "there is none"
         raise wrong_value("journal", f"a journal of {root} ({known})", name)
-    return Journal(root, root / directory.resolve().name)
+    return Journal(root, root / directory.resolve().name, log)
 
 
-def _used_pieces(file: BinaryIO, start: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the blocks of a part of a file that are not zeros, by their place in the part."""
-    at = 0
-    zeros = bytes(_PIECE)
-    while at < size:
-        try:
-            data_at = os.lseek(file.fileno(), start + at, os.SEEK_DATA) - start
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return
-            data_at = at
-        at = max(at, min(data_at, size))
-        data = os.pread(file.fileno(), min(_PIECE, size - at), start + at)
-        if not data:
-            return
-        if data != zeros[: len(data)]:
-            yield at, data
-        at += len(data)
-
-
-def _copy_range(source: BinaryIO, start: int, target: Path, at: int, size: int) -> None:
-    """Copy a part of a file to a new one, durably; zeros take no space."""
-    with target.open("xb") as file:
-        for place, data in _used_pieces(source, start, size):
-            file.seek(at + place)
-            file.write(data)
-        file.truncate(at + size)
-        sync_file(file.fileno(), file.name)
-
-
-def _zero(file: BinaryIO, start: int, stop: int) -> None:
-    """Zero a part of a file, as far as it is not zeros already."""
-    for at, data in _used_pieces(file, start, stop - start):
-        for block in range(0, len(data), _BLOCK):
-            length = min(_BLOCK, len(data) - block)
-            if data[block : block + length].strip(b"\0"):
-                file.seek(start + at + block)
-                file.write(bytes(length))
-    file.flush()
+def _making(target: Path) -> Path:
+    """Return the name of a copy that is not complete."""
+    return target.with_name(f"{target.name}.rmqstore-making")
 
 
 def _rename(source: Path, target: Path) -> None:
-    """Rename durably; across file systems by a copy."""
+    """Rename durably; across file systems by a copy, which has the name once it is complete."""
     try:
         source.rename(target)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        if source.is_dir() and not source.is_symlink():
-            shutil.copytree(source, target, symlinks=True, copy_function=_copy)
-            for one in [*target.rglob("*"), target]:
+        making = _making(target)
+        _remove(making)  # of an undo that was killed
+        if source.is_symlink():
+            making.symlink_to(source.readlink())
+        elif source.is_dir():
+            shutil.copytree(source, making, symlinks=True, copy_function=_copy)
+            directories = (Path(one) for one, _, _ in os.walk(making))
+            for one in directories:  # no links
+                _copy_status(source / one.relative_to(making), one)
                 sync_path(one)
         else:
-            _copy(source, target)
+            _copy(source, making)
+        reached("copy-made")
+        making.rename(target)
         sync_path(target.parent)
+        reached("copy-placed")
         _remove(source)
     sync_path(source.parent)
     sync_path(target.parent)
@@ -471,8 +441,17 @@ def _rename(source: Path, target: Path) -> None:
 def _copy(source: str | Path, target: str | Path) -> None:
     """Copy a file with its times; zeros take no space."""
     with open_regular(source) as file:
-        _copy_range(file, 0, Path(target), 0, os.fstat(file.fileno()).st_size)
+        copy_range(file, 0, Path(target), 0, os.fstat(file.fileno()).st_size)
+    _copy_status(source, target)
+    sync_path(target)
+
+
+def _copy_status(source: str | Path, target: str | Path) -> None:
+    """Copy times, mode and owner."""
     shutil.copystat(source, target)
+    status = os.stat(source)  # noqa: PTH116 - a text, or a path
+    with contextlib.suppress(PermissionError):  # as an unprivileged user's other new files
+        os.chown(target, status.st_uid, status.st_gid)
 
 
 def _remove(path: Path) -> None:

@@ -17,8 +17,8 @@ from rmqstore.base import layout
 from rmqstore.base.arguments import wrong_type, wrong_value
 from rmqstore.base.syncing import sync_file, sync_path
 from rmqstore.config.store_config import StoreConfig
-from rmqstore.directory.layout import log_paths
-from rmqstore.errors import IncompatibleStoreError
+from rmqstore.directory.layout import log_file
+from rmqstore.errors import StoreNotFoundError
 from rmqstore.files import paths
 from rmqstore.files.links import absolute
 from rmqstore.files.regular import open_regular
@@ -38,13 +38,16 @@ from rmqstore.toolbox.repairs.derived import (
     without_unclean,
 )
 from rmqstore.toolbox.repairs.journal import Journal, undo_unfinished
+from rmqstore.toolbox.repairs.repair_lost import lost_records
+from rmqstore.toolbox.repairs.repair_places import LogPlaces
 
-__all__ = ["Rebuilt", "make_derived", "rebuild", "seal", "threads", "whole_plan"]
+__all__ = ["Rebuilt", "make_derived", "read_config", "rebuild", "seal", "threads", "whole_plan"]
 
 Config = StoreConfig | str | os.PathLike[str] | None
 
 _JOBS_MOST = 256
 _TAIL_MOST = 64 << 20
+_DERIVED = (f"{paths.CONSUME_QUEUE}/", f"{paths.INDEX}/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def rebuild(
     StoreNotFoundError
         No store.
     IncompatibleStoreError
-        The log has records of RocketMQ 5, or lies in several directories; a DLedger store.
+        The log has records of RocketMQ 5; a DLedger store.
     OSError
         Reading or writing fails; the store is as it was.
     ValueError, TypeError
@@ -125,21 +128,24 @@ def rebuild(
     """
     count = threads(jobs)
     root = Path(absolute(path))
+    config = read_config(config)
     with ExitStack() as held:
+        log = LogPlaces.of(root, config).paths
         if apply:
             held.enter_context(locked(str(root), 0.0))
-            undo_unfinished(root)
+            undo_unfinished(root, log)
         plan = whole_plan(root, config)
-        for name, reason in tree_of(root, [root / paths.COMMIT_LOG]).broken:
-            if name.partition("/")[0] in (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.INDEX):
+        of_log = tuple(f"{relative(root, one)}/" for one in log)
+        for name, reason in tree_of(root, log).broken:
+            if f"{name}/".startswith((*of_log, *_DERIVED)):
                 message = f"{reason}: mount its disk, or remove the link"
                 raise FileNotFoundError(errno.ENOENT, message, name)
         found = None
-        if not (apply and queues and index and _has_none(root)):
+        if not (apply and queues and index and _has_none(plan)):
             found = check_derived(plan, count, index=index)
             rows = list(_rows(root, plan, found, queues=queues, index=index))
         if found is None or (apply and not all(one.same for one in rows)):
-            journal = Journal.create(root)
+            journal = Journal.create(root, log)
             try:
                 if found is None:
                     found = _make_missing(journal, plan, count)
@@ -169,23 +175,32 @@ def threads(jobs: SupportsIndex | None) -> int:
     return count
 
 
-def whole_plan(root: Path, config: Config) -> LogPlan:
-    """Return the plan of a store's log with a range for each file, and the files' own sizes."""
-    chosen = config
-    if chosen is not None and not isinstance(chosen, StoreConfig):
-        chosen = StoreConfig.from_file(chosen)
-    if (elsewhere := log_paths(str(root), chosen)) is not None:
-        own = root / paths.COMMIT_LOG
-        names = [one.path for one in elsewhere]
-        way = f"link it (ln -s {names[0]} {own})"
-        if len(names) > 1 or os.path.lexists(own):
-            way = f"move or copy the files of all into {own}"
-        raise IncompatibleStoreError(
-            f"{root}: the log lies in {', '.join(names)}, and only one in {own} is mended: {way}, "
-            "then give a configuration without storePathCommitLog and readOnlyCommitLogStorePaths"
+def read_config(config: Config) -> StoreConfig | None:
+    """Return a configuration, of a broker.conf if that is given."""
+    if config is None or isinstance(config, StoreConfig):
+        return config
+    return StoreConfig.from_file(config)
+
+
+def whole_plan(root: Path, config: StoreConfig | None) -> LogPlan:
+    """Return the plan of a store's log with a range for each file, and the files' own sizes.
+
+    Raises ``StoreNotFoundError`` if the log lacks files, and one of several directories has none.
+    """
+    plan = without_unclean(plan_log(root, opening.config_in_force(str(root), config))).by_files()
+    places = LogPlaces.of(root, config)
+    empty = next((one for one in places.paths if not LogPlaces.is_used(one)), None)
+    if empty is None or len(places.paths) == 1:
+        return plan
+    starts, size = places.starts(), plan.file_size
+    stop = starts[-1] + size
+    lost = next(lost_records(root, stop, stop + size), None)
+    if lost is not None or len(starts) < (stop - starts[0]) // size:
+        raise StoreNotFoundError(
+            f"{empty}: there is no log file, and the log lacks some: is its disk mounted? A "
+            "directory that is new has to be left out of the broker.conf until the log is mended"
         )
-    plan = without_unclean(plan_log(root, opening.config_in_force(str(root), chosen)))
-    return plan.by_files()
+    return plan
 
 
 def _rows(
@@ -235,10 +250,10 @@ def make_derived(
     return saved
 
 
-def _has_none(root: Path) -> bool:
+def _has_none(plan: LogPlan) -> bool:
     """Whether a store with a log has no queue and no index: there is nothing to compare."""
-    made = any(listed(root / name) for name in (paths.CONSUME_QUEUE, paths.INDEX))
-    return not made and bool(listed(root / paths.COMMIT_LOG))
+    made = any(listed(Path(plan.path, name)) for name in (paths.CONSUME_QUEUE, paths.INDEX))
+    return not made and any(listed(one) for one in plan.directories)
 
 
 def _make_missing(journal: Journal, plan: LogPlan, jobs: int) -> Derived:
@@ -289,7 +304,7 @@ def _replace_index(journal: Journal, made: Path) -> None:
         journal.place(f"{paths.INDEX}/{one.name}", relative(journal.root, one.path))
 
 
-def seal(journal: Journal, root: Path, config: Config) -> str | None:
+def seal(journal: Journal, root: Path, config: StoreConfig | None) -> str | None:
     """Write the checkpoint of a store whose files agree, and mark it as closed.
 
     Returns where the old checkpoint is.
@@ -337,7 +352,7 @@ def _last_record(opened: MessageStore) -> tuple[int, int]:
         stop = min(end, start - start % size + size)
         if stop - start > _TAIL_MOST:
             break
-        file = Path(opened.path, paths.COMMIT_LOG, paths.offset_file_name(start - start % size))
+        file = log_file(opened.path, opened.config, start - start % size)
         with open_regular(file) as log:
             data = os.pread(log.fileno(), stop - start, start % size)
         pieces = _core.log_pieces(data, start, start - start % size + size)

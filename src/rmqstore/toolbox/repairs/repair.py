@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,17 +14,24 @@ from rmqstore.base import layout
 from rmqstore.base.arguments import wrong_value
 from rmqstore.config.file_sizes import sizes_left_open
 from rmqstore.config.store_config import StoreConfig
+from rmqstore.directory.layout import find_log
 from rmqstore.errors import StoreNotFoundError
 from rmqstore.files import paths
 from rmqstore.files.links import absolute
 from rmqstore.offline.locking import locked
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start import broker_start
-from rmqstore.offline.start_files import listed, numbers_of
+from rmqstore.offline.start_files import numbers_of
 from rmqstore.toolbox.checks.file_checks import tree_of
 from rmqstore.toolbox.repairs.derived import Derived, check_derived, file_numbers, in_threads
 from rmqstore.toolbox.repairs.journal import Journal, open_journal, undo_unfinished, unfinished
-from rmqstore.toolbox.repairs.rebuild import make_derived, seal, threads, whole_plan
+from rmqstore.toolbox.repairs.rebuild import (
+    make_derived,
+    read_config,
+    seal,
+    threads,
+    whole_plan,
+)
 from rmqstore.toolbox.repairs.repair_config import (
     checkpoint_fault,
     directory_changes,
@@ -44,6 +50,7 @@ from rmqstore.toolbox.repairs.repair_log import (
     walk_file,
 )
 from rmqstore.toolbox.repairs.repair_lost import LostRecords
+from rmqstore.toolbox.repairs.repair_places import LogPlaces, repeated_changes
 from rmqstore.toolbox.repairs.repair_plan import Action, Change, nothing
 
 __all__ = ["Action", "Repair", "repair", "undo"]
@@ -122,7 +129,7 @@ def repair(path: str | os.PathLike[str], *, config: Config = None, apply: bool =
     StoreNotFoundError
         No store, or no file of its log.
     IncompatibleStoreError
-        The log has records of RocketMQ 5, or lies in several directories; a DLedger store.
+        The log has records of RocketMQ 5; a DLedger store.
     OSError
         Reading or writing fails, also on a full disk; the store is as it was.
     ValueError
@@ -136,14 +143,16 @@ def repair(path: str | os.PathLike[str], *, config: Config = None, apply: bool =
     root = Path(absolute(path))
     if not root.is_dir():
         raise StoreNotFoundError(f"{root}: no such directory")
+    chosen = read_config(config)
+    places = LogPlaces.of(root, chosen)
     if not apply:
-        return Repair(tuple(_planned(root, config)))
+        return Repair(tuple(_planned(places, chosen)))
     with ExitStack() as held:
         held.enter_context(locked(str(root), 0.0))
-        undone = undo_unfinished(root)
-        run = _Run(root)
+        undone = undo_unfinished(root, places.paths)
+        run = _Run(places)
         try:
-            for changes in _stages(root, config, run):
+            for changes in _stages(places, chosen, run):
                 run.make(changes)
             journal = run.finish()
         except BaseException:
@@ -152,7 +161,9 @@ def repair(path: str | os.PathLike[str], *, config: Config = None, apply: bool =
     return Repair(tuple(run.actions), journal, tuple(undone))
 
 
-def undo(path: str | os.PathLike[str], journal: str | os.PathLike[str]) -> Repair:
+def undo(
+    path: str | os.PathLike[str], journal: str | os.PathLike[str], *, config: Config = None
+) -> Repair:
     """Undo a repair or a rebuild: every file has its old bytes again, and the journal is gone.
 
     Parameters
@@ -161,6 +172,8 @@ def undo(path: str | os.PathLike[str], journal: str | os.PathLike[str]) -> Repai
         Directory of the store.
     journal : path-like
         Directory ``rmqstore-repair-TIME``, or its name in the store.
+    config : StoreConfig or path of a broker.conf, optional
+        Names the directories of a log outside the store; no others are written to.
 
     Returns
     -------
@@ -174,7 +187,7 @@ def undo(path: str | os.PathLike[str], journal: str | os.PathLike[str]) -> Repai
     StoreLockedError
         The store is open for writing elsewhere.
     StoreCorruptError
-        The journal names a file outside of the store.
+        The journal names a file outside of the store and its log.
     OSError
         Reading or writing fails; may be done again.
     """
@@ -182,7 +195,8 @@ def undo(path: str | os.PathLike[str], journal: str | os.PathLike[str]) -> Repai
     if not root.is_dir():
         raise StoreNotFoundError(f"{root}: no such directory")
     with locked(str(root), 0.0):
-        found = open_journal(root, os.fsdecode(journal))
+        log = LogPlaces.of(root, read_config(config)).paths
+        found = open_journal(root, os.fsdecode(journal), log)
         if (changed := found.changed_since()) is not None:
             raise wrong_value(
                 "journal",
@@ -199,15 +213,15 @@ def undo(path: str | os.PathLike[str], journal: str | os.PathLike[str]) -> Repai
 class _Run:
     """Changes being made; the journal begins with the first one."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, places: LogPlaces) -> None:
+        self.places = places
         self.actions: list[Action] = []
         self._journal: Journal | None = None
 
     @property
     def journal(self) -> Journal:
         if self._journal is None:
-            self._journal = Journal.create(self.root)
+            self._journal = Journal.create(self.places.root, self.places.paths)
         return self._journal
 
     @property
@@ -231,17 +245,19 @@ class _Run:
             self._journal.undo()
 
 
-def _stages(root: Path, config: Config, run: _Run) -> Iterator[list[Change]]:
+def _stages(places: LogPlaces, config: StoreConfig | None, run: _Run) -> Iterator[list[Change]]:
     """Yield the changes in steps, each found after the ones before are made."""
+    root = places.root
     yield list(directory_changes(root))
-    first = _links(root) or _size_changes(root, config)  # they disguise the files' size
+    first = _links(places) or _size_changes(places, config)  # they disguise the files' size
     yield first
     if any(one.make is None for one in first):
         return
-    names = _names(root, LostRecords(whole_plan(root, config)))
+    names = _names(places, LostRecords(whole_plan(root, config)))
     yield names
-    yield list(log_changes(_examined(root, LostRecords(whole_plan(root, config)))))
-    if not any(one.make is None and one.action.offset is not None for one in names):
+    log = _log(places, LostRecords(whole_plan(root, config)))
+    yield log
+    if not any(one.make is None and one.action.offset is not None for one in [*names, *log]):
         plan = whole_plan(root, config)  # lengths and names are right now
         derived = check_derived(plan, threads(None))
         for _ in range(_PASSES):  # a record may be in the place of another
@@ -255,22 +271,23 @@ def _stages(root: Path, config: Config, run: _Run) -> Iterator[list[Change]]:
     yield list(_left(root, config))
 
 
-def _planned(root: Path, config: Config) -> list[Action]:
+def _planned(places: LogPlaces, config: StoreConfig | None) -> list[Action]:
     """Return the changes that the files show, without making any."""
-    if begun := unfinished(root):
+    root = places.root
+    if begun := unfinished(root, places.paths):
         message = "a repair was ended in the middle: the rest is known once it is undone"
         return [Action("undo-unfinished", one.directory.name, None, 0, message) for one in begun]
     if moves := list(directory_changes(root)):  # the rest is known without them only
         return [one.action for one in (*moves, *_closing(root, config, changed=True))]
-    changes = _links(root) or _size_changes(root, config)
+    changes = _links(places) or _size_changes(places, config)
     if any(one.make is None for one in changes):
         return [one.action for one in changes]
     if not changes:  # else the rest is known without them only
         plan = whole_plan(root, config)
         lost = LostRecords(plan)  # one for both: it gives each queue offset away once
-        changes += _names(root, lost)
+        changes += _names(places, lost)
         here = {one.action.file for one in changes}
-        found = list(log_changes(_examined(root, lost)))
+        found = _log(places, lost)
         # What is behind the right length is cut off, not zeroed.
         changes += [
             one for one in found if one.action.action != "zero-tail" or one.action.file not in here
@@ -280,53 +297,53 @@ def _planned(root: Path, config: Config) -> list[Action]:
         changes += _derived_changes(root, plan, derived, {one.action.file for one in changes})
         changes += _others(root, derived)
     changes += _closing(root, config, changed=any(one.make for one in changes))
-    changes += _left(root, config)
+    if not any(one.action.action == "move-repeated" for one in changes):  # not opened with them
+        changes += _left(root, config)
     return [one.action for one in changes]
 
 
-def _links(root: Path) -> list[Change]:
+def _links(places: LogPlaces) -> list[Change]:
     """Return the links that lead nowhere: what they led to is not lost, and not made anew."""
-    broken = tree_of(root, [root / paths.COMMIT_LOG]).broken
+    broken = tree_of(places.root, places.paths).broken
     return [
         nothing(file, None, f"{why}: mount its disk, or remove the link") for file, why in broken
     ]
 
 
-def _size_changes(root: Path, config: Config) -> list[Change]:
+def _size_changes(places: LogPlaces, config: StoreConfig | None) -> list[Change]:
     """Return the changes without which the log's files cannot be read, or at a wrong size."""
-    chosen = config
-    if chosen is not None and not isinstance(chosen, StoreConfig):
-        chosen = StoreConfig.from_file(chosen)
+    find_log(str(places.root), config)  # else files of a disk that is not mounted are missing
     field = "mapped_file_size_commit_log"
-    known = chosen is not None and field not in sizes_left_open(chosen)
-    configured = chosen.mapped_file_size_commit_log if chosen is not None and known else None
-    directory = root / paths.COMMIT_LOG
-    only = single_file_change(root, directory, configured)
-    sizes = [*misnamed_changes(root, directory), *([only] if only is not None else [])]
-    return [*unreached_changes(root, directory), *sizes]
-
-
-def _names(root: Path, lost: LostRecords) -> list[Change]:
-    """Return the changes of names and lengths."""
-    return [
-        *entry_changes(root, lost.plan.config.mapped_file_size_consume_queue),
-        *log_file_changes(root, root / paths.COMMIT_LOG, lost),
+    known = config is not None and field not in sizes_left_open(config)
+    configured = config.mapped_file_size_commit_log if config is not None and known else None
+    only = single_file_change(places, configured)
+    found = [
+        *unreached_changes(places),
+        *repeated_changes(places),
+        *misnamed_changes(places),
+        *([only] if only is not None else []),
     ]
+    return list(places.allowed(found))
 
 
-def _examined(root: Path, lost: LostRecords) -> LogState:
+def _names(places: LogPlaces, lost: LostRecords) -> list[Change]:
+    """Return the changes of names and lengths."""
+    queue_size = lost.plan.config.mapped_file_size_consume_queue
+    changes = [*entry_changes(places.root, queue_size), *log_file_changes(places, lost)]
+    return list(places.allowed(changes))
+
+
+def _log(places: LogPlaces, lost: LostRecords) -> list[Change]:
+    """Return the changes of the log's bytes."""
+    return list(places.allowed(log_changes(_examined(places, lost))))
+
+
+def _examined(places: LogPlaces, lost: LostRecords) -> LogState:
     """Walk through the log."""
     plan = lost.plan
-    directory = root / paths.COMMIT_LOG
     walks = in_threads(threads(None), partial(walk_file, plan), file_numbers(plan))
-    names = (
-        paths.parse_offset_file_name(one.name)
-        for one in listed(directory) or []
-        if stat.S_ISREG(one.mode)
-    )
-    starts = sorted(one for one in names if one is not None)
-    closed = not os.path.lexists(root / paths.ABORT)
-    return LogState(root, directory, plan.file_size, closed, starts, walks, lost)
+    closed = not os.path.lexists(places.root / paths.ABORT)
+    return LogState(places, plan.file_size, closed, places.starts(), walks, lost)
 
 
 def _derived_changes(
@@ -378,7 +395,7 @@ def _others(root: Path, derived: Derived) -> list[Change]:
     return changes
 
 
-def _closing(root: Path, config: Config, *, changed: bool) -> Iterator[Change]:
+def _closing(root: Path, config: StoreConfig | None, *, changed: bool) -> Iterator[Change]:
     """Yield the change that writes the checkpoint and marks the store as closed."""
     fault = checkpoint_fault(root)
     abort = os.path.lexists(root / paths.ABORT)
@@ -392,7 +409,7 @@ def _closing(root: Path, config: Config, *, changed: bool) -> Iterator[Change]:
     yield Change(action, lambda journal: seal(journal, root, config))
 
 
-def _checkpoint_beyond(root: Path, config: Config) -> str | None:
+def _checkpoint_beyond(root: Path, config: StoreConfig | None) -> str | None:
     """Return the fault of a checkpoint that names records after the log's last one."""
     with opening.open(root, config=config) as opened:
         end = opened.recovery.log_end
@@ -406,7 +423,7 @@ def _checkpoint_beyond(root: Path, config: Config) -> str | None:
     return next((one.message for one in found if one.kind == "checkpoint"), None)
 
 
-def _left(root: Path, config: Config) -> Iterator[Change]:
+def _left(root: Path, config: StoreConfig | None) -> Iterator[Change]:
     """Yield what a broker's start meets and nothing here mends."""
     for one in broker_start(root, config=config).findings:
         if one.kind in _LEFT and one.severity != "warn":

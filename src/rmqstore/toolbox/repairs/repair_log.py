@@ -27,7 +27,7 @@ from rmqstore.errors import MessagesRemovedError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.ranges import LogPlan
-from rmqstore.offline.start_files import listed, relative
+from rmqstore.offline.start_files import relative
 from rmqstore.toolbox.repairs.journal import Journal
 from rmqstore.toolbox.repairs.repair_blank import behind_blank
 from rmqstore.toolbox.repairs.repair_lost import (
@@ -37,6 +37,7 @@ from rmqstore.toolbox.repairs.repair_lost import (
     is_own,
     lost_records,
 )
+from rmqstore.toolbox.repairs.repair_places import LogPlaces
 from rmqstore.toolbox.repairs.repair_plan import (
     UNREACHED,
     Action,
@@ -74,8 +75,7 @@ class FileWalk(NamedTuple):
 class LogState:
     """The log as its files show it."""
 
-    root: Path
-    directory: Path
+    places: LogPlaces
     file_size: int
     closed: bool  # no ``abort``
     starts: Sequence[int]  # of the files, in order
@@ -133,22 +133,22 @@ def walk_file(plan: LogPlan, number: int) -> FileWalk:
 # ---- files
 
 
-def unreached_changes(root: Path, directory: Path) -> Iterator[Change]:
+def unreached_changes(places: LogPlaces) -> Iterator[Change]:
     """Yield the log's files that cannot be examined: without them the queues cannot be compared."""
-    for one in listed(directory) or []:
+    for one in places.listed():
         start = paths.parse_offset_file_name(one.name)
         if one.size < 0 and start is not None:
-            yield nothing(relative(root, one.path), start, UNREACHED)
+            yield nothing(relative(places.root, one.path), start, UNREACHED)
 
 
-def misnamed_changes(root: Path, directory: Path) -> Iterator[Change]:
+def misnamed_changes(places: LogPlaces) -> Iterator[Change]:
     """Yield the moves of files whose names are no multiples of a file's length.
 
     That is the length of which most names are multiples: several files may be cut, or longer.
     """
     files = [
         (start, one)
-        for one in listed(directory) or []
+        for one in places.listed()
         if (start := paths.parse_offset_file_name(one.name)) is not None
         and stat.S_ISREG(one.mode)
         and one.size > 0
@@ -163,28 +163,28 @@ def misnamed_changes(root: Path, directory: Path) -> Iterator[Change]:
     for start, one in files:
         if start % size:
             message = f"the name is that of no file of {size:,} bytes"
-            yield move("move-foreign", relative(root, one.path), one.size, message)
+            yield move("move-foreign", relative(places.root, one.path), one.size, message)
 
 
-def single_file_change(root: Path, directory: Path, configured: int | None) -> Change | None:
+def single_file_change(places: LogPlaces, configured: int | None) -> Change | None:
     """Return the change of a log's only file where it was cut, whose length shows no size.
 
     ``configured``: the size that a broker.conf sets.
     """
     files = [
         (start, one)
-        for one in listed(directory) or []
+        for one in places.listed()
         if (start := paths.parse_offset_file_name(one.name)) is not None and stat.S_ISREG(one.mode)
     ]
     if len(files) != 1:
         return None
     [(start, only)] = files
-    file = relative(root, only.path)
+    file = relative(places.root, only.path)
     if configured is not None:
         short = only.size < configured
         return _resized(file, start, only.size, configured) if short else None
     stop = start + only.size
-    near = lost_records(root, max(start, stop - _RECORD_MOST), stop + _RECORD_MOST)
+    near = lost_records(places.root, max(start, stop - _RECORD_MOST), stop + _RECORD_MOST)
     if not any(one.offset < stop < one.stop for one in near):
         return None
     return nothing(
@@ -195,20 +195,21 @@ def single_file_change(root: Path, directory: Path, configured: int | None) -> C
     )
 
 
-def log_file_changes(root: Path, directory: Path, lost: LostRecords) -> Iterator[Change]:
+def log_file_changes(places: LogPlaces, lost: LostRecords) -> Iterator[Change]:
     """Yield the changes that make every file of the log one that a broker loads."""
     size = lost.plan.file_size
-    yield from foreign_changes(root, directory, size, name=paths.parse_offset_file_name)
+    for directory in places.paths:
+        yield from foreign_changes(places.root, directory, size, name=paths.parse_offset_file_name)
     names = []
-    for one in listed(directory) or []:
+    for one in places.listed():
         start = paths.parse_offset_file_name(one.name)
         if start is None or start % size or not stat.S_ISREG(one.mode):
             continue
         names.append(start)
         if one.size != size:
-            yield _resized(relative(root, one.path), start, one.size, size)
+            yield _resized(relative(places.root, one.path), start, one.size, size)
     for before, after in itertools.pairwise(sorted(names)):
-        yield from _missing(root, directory, lost, range(before + size, after, size))
+        yield from _missing(places, lost, range(before + size, after, size))
 
 
 def _resized(file: str, start: int, now: int, size: int) -> Change:
@@ -218,23 +219,23 @@ def _resized(file: str, start: int, now: int, size: int) -> Change:
     return Change(made, lambda journal: journal.resize(file, size))
 
 
-def _missing(root: Path, directory: Path, lost: LostRecords, starts: range) -> Iterator[Change]:
+def _missing(places: LogPlaces, lost: LostRecords, starts: range) -> Iterator[Change]:
     if len(starts) > _COUNT_MOST:
-        file = relative(root, directory / paths.offset_file_name(starts[0]))
+        file = places.file(starts[0], starts.step)
         message = f"{len(starts):,} files are missing: put them back"
         yield Change(Action("none", file, starts[0], 0, message))
         return
     for start in starts:
         records = start, start + starts.step
-        yield _made_file(directory, lost, starts.step, records, "missing")
+        yield _made_file(places, lost, starts.step, records, "missing")
 
 
 def _made_file(
-    directory: Path, lost: LostRecords, size: int, records: tuple[int, int], message: str
+    places: LogPlaces, lost: LostRecords, size: int, records: tuple[int, int], message: str
 ) -> Change:
     """Return the making of a file of the log that is lost, with records in a part of it."""
     start, stop = records[0] - records[0] % size, records[1]
-    file = f"{paths.COMMIT_LOG}/{paths.offset_file_name(start)}"
+    file = places.file(start, size)
     named, dummies = _counted(start, stop, start + size, lost)
     action = Action(
         "make-log-file", file, start, size, message, lost=named, dummies=dummies
@@ -243,7 +244,7 @@ def _made_file(
     def make(journal: Journal) -> None:
         records = lost.within(start, stop)
         new = journal.saved_name(file)
-        time = _time_near(directory, start)
+        time = _time_near(places, start, size)
         with (journal.root / new).open("xb") as made:
             for at, data in _pieces(start, stop, start + size, records, time):
                 made.seek(at - start)
@@ -280,14 +281,13 @@ def log_changes(state: LogState) -> Iterator[Change]:
 
 
 def _file(state: LogState, at: int) -> str:
-    name = paths.offset_file_name(at - at % state.file_size)
-    return relative(state.root, state.directory / name)
+    return state.places.file(at - at % state.file_size, state.file_size)
 
 
 def _used(state: LogState, start: int, stop: int) -> int:
     """Return how many bytes of a part of a file are before its trailing zeros."""
     used = 0
-    path = state.root / _file(state, start)
+    path = state.places.root / _file(state, start)
     with contextlib.suppress(FileNotFoundError), open_regular(path) as f:
         at = start % state.file_size
         size = stop - start
@@ -308,7 +308,7 @@ def _used(state: LogState, start: int, stop: int) -> int:
 
 def _zeroed(state: LogState, start: int, stop: int, used: int) -> Change:
     file = _file(state, start)
-    lost = sum(1 for _ in lost_records(state.root, start, stop, own=True))
+    lost = sum(1 for _ in lost_records(state.places.root, start, stop, own=True))
     message = "no whole record follows: a torn end"
     action = Action("zero-tail", file, start, used, message, lost=lost)
     low, high = start % state.file_size, stop - start + start % state.file_size
@@ -317,7 +317,7 @@ def _zeroed(state: LogState, start: int, stop: int, used: int) -> Change:
 
 def _zeros(state: LogState, start: int, stop: int) -> Iterator[Change]:
     """Yield the entry for records in zeros, or behind the last file, that queues name."""
-    if lost := sum(1 for _ in lost_records(state.root, start, stop, own=True)):
+    if lost := sum(1 for _ in lost_records(state.places.root, start, stop, own=True)):
         message = "queues name records behind the log's end, where there are none"
         action = Action("zero-tail", _file(state, start), start, 0, message, lost=lost)
         yield Change(action, lambda _: None)
@@ -339,8 +339,8 @@ def _filled(state: LogState, start: int, stop: int, reason: str) -> Change:
     def make(journal: Journal) -> str:
         lost = state.lost.within(start, stop)
         behind = stop - stop % state.file_size
-        time = _time_of(state.directory, behind, stop - behind)
-        time = time or _time_near(state.directory, file_start)
+        time = _time_of(state.places.path(behind, state.file_size), stop - behind)
+        time = time or _time_near(state.places, file_start, state.file_size)
         pieces = _pieces(start, stop, file_stop, lost, time)
         shifted = ((at - file_start, data) for at, data in pieces)
         return journal.overwrite(file, start - file_start, stop - file_start, shifted)
@@ -351,7 +351,7 @@ def _filled(state: LogState, start: int, stop: int, reason: str) -> Change:
 def _lost_end(state: LogState, end: int, file_stop: int) -> int:
     """Return the end of the records that queues name beyond the log's end."""
     lost_end = end
-    for one in lost_records(state.root, end, file_stop + _COUNT_MOST * state.file_size):
+    for one in lost_records(state.places.root, end, file_stop + _COUNT_MOST * state.file_size):
         if one.offset >= max(file_stop, lost_end) + state.file_size:
             break  # no file between would have a record: rather a damaged unit
         lost_end = max(lost_end, one.offset + one.size)
@@ -365,7 +365,7 @@ def _lost_tail(state: LogState, end: int, lost: int, file_stop: int) -> Iterator
     while at < lost:
         stop = min(lost, at - at % state.file_size + state.file_size)
         if at >= file_stop:
-            yield _made_file(state.directory, state.lost, state.file_size, (at, stop), message)
+            yield _made_file(state.places, state.lost, state.file_size, (at, stop), message)
         else:
             yield _filled(state, at, stop, message)
         at = stop
@@ -457,10 +457,10 @@ def _dummy(one: Lost, time: int) -> bytes:
 # ---- times
 
 
-def _time_of(directory: Path, start: int, place: int) -> int:
+def _time_of(path: Path, place: int) -> int:
     """Return the store time of the record at a place in a file, 0 if there is none."""
     with contextlib.suppress(OSError):
-        with open_regular(directory / paths.offset_file_name(start)) as file:
+        with open_regular(path) as file:
             head = os.pread(file.fileno(), 128, place).ljust(128, b"\0")
         if layout.RECORD_START.unpack_from(head)[1] != layout.MAGIC_MESSAGE:
             return 0
@@ -471,12 +471,8 @@ def _time_of(directory: Path, start: int, place: int) -> int:
     return 0
 
 
-def _time_near(directory: Path, start: int) -> int:
+def _time_near(places: LogPlaces, start: int, size: int) -> int:
     """Return the store time at the begin of the nearest file that has one, 0 if unknown."""
-    starts = [
-        number
-        for one in listed(directory) or []
-        if (number := paths.parse_offset_file_name(one.name)) is not None
-    ]
-    nearest = sorted(starts, key=lambda one: abs(one - start))
-    return next((time for one in nearest if (time := _time_of(directory, one, 0))), 0)
+    nearest = sorted(places.starts(), key=lambda one: abs(one - start))
+    times = (_time_of(places.path(one, size), 0) for one in nearest)
+    return next((one for one in times if one), 0)
