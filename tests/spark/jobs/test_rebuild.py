@@ -128,10 +128,8 @@ def test_broker_stores_in_place(
     spark: Any,
     broker_copy: Callable[[str, Path], BrokerStore],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
-    monkeypatch.setattr("rmqstore.offline.index._SHARE_ENTRIES", 20)  # four tasks a file
     root = broker_copy(name, tmp_path).root
     with rmqstore.open(root) as store:
         config = store.config

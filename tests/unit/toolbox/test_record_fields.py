@@ -1,5 +1,6 @@
 """Impossible values in fields of records that no checksum covers: noted, and left."""
 
+import random
 import shutil
 
 import pytest
@@ -69,3 +70,21 @@ def test_many_are_counted(root):
 
 def test_a_store_without_damage_has_none(root):
     assert fields(root) == []
+
+
+def test_every_other_bit_shows(root):
+    """All but FLAG, times, hosts, retries, the prepared offset and the body's inside."""
+    chance = random.Random(7)
+    place = repairs.place_of(root, 30)
+    path, start = root / repairs.log(place // repairs.LOG), place % repairs.LOG
+    whole = path.read_bytes()
+    record = whole[start:]
+    size, body = int.from_bytes(record[:4], "big"), int.from_bytes(record[84:88], "big")
+    seen = [*range(16), *range(20, 36), *range(84, 100), *range(88 + body, size)]
+    for at in chance.sample(seen, 40):
+        data = bytearray(whole)
+        data[start + at] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+        assert not verify(root, full=True, jobs=1).clean, at
+    path.write_bytes(whole)
+    assert verify(root, full=True, jobs=1).clean

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -376,6 +377,12 @@ def _unopened(root: str, error: StoreError | OSError, config: StoreConfig | None
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     first = Finding("stop", kind, relative(place, file), None, f"{reason}: {advice}")
     directories = log_directories(root, config)
+    names = Counter(one.name for directory in directories for one in listed(directory) or [])
+    twice = [name for name in names if names[name] > 1 and f"/{name}: " in reason]
+    if twice:
+        file, _, reason = reason.partition(": ")
+        message = f"{reason}; a broker maps both, and reads or cuts by either"
+        first = Finding("lost", "file-twice", relative(place, file), None, message, by_start=True)
     tree = tree_of(place, directories)
     every = [first, *file_findings(place, tree, _owner(root), {first.file}, 0)]
     start = verdict_on([first])
