@@ -286,6 +286,24 @@ def test_a_closed_store_without_checkpoint(root):
     mended(root, actions={"close"})
 
 
+@pytest.mark.parametrize("number", [20, 60])
+def test_a_dummy_takes_no_queue_offset_that_a_record_has(root, number):
+    """Also where the files of two queues were exchanged."""
+    whole = repairs.readable(root)
+    repairs.flip(root, number)  # of orders/0
+    for name in ("0", "1"):
+        (root / "consumequeue/orders" / name).rename(root / f"aside-{name}")
+    (root / "aside-0").rename(root / "consumequeue/orders/1")
+    (root / "aside-1").rename(root / "consumequeue/orders/0")
+    assert repair(root, apply=True).left == 0
+    places = [place for *place, _ in repairs.readable(root).values()]
+    assert len(places) == len({tuple(place) for place in places})
+    whole = {tuple(place): at for at, (*place, _) in whole.items()}
+    assert repairs.queued(root).items() <= whole.items()
+    assert len(repairs.queued(root)) >= repairs.COUNT - 1
+    assert verify(root).clean
+
+
 LIGHT = repairs.CONFIG.replace(enable_multi_dispatch=True, enable_lmq=True)
 
 

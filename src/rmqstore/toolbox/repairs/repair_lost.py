@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import stat
 from collections.abc import Iterator
@@ -14,10 +15,11 @@ from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
 from rmqstore.errors import MessagesRemovedError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
+from rmqstore.offline.queues import OffsetSpan, add_run, reachable
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start_files import listed
 from rmqstore.services.stored import SYSTEM_TOPICS
-from rmqstore.toolbox.repairs.derived import file_numbers
+from rmqstore.toolbox.repairs.derived import QueueKey, file_numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,10 +83,10 @@ class LostRecords:
     def _merged(self, start: int, stop: int) -> Iterator[Lost]:
         root = Path(self.plan.path)
         named = {(one.topic, one.queue_id) for one in _naming(root, start, stop, own=False)}
-        found = lost_records(root, start, stop, own=True)
+        found = filter(self._is_due, lost_records(root, start, stop, own=True))
         ahead = next(found, None)
         at = start
-        for gap in self._gaps:
+        for gap in self._walked[1]:
             key = gap.topic, gap.queue_id
             if key in named or gap.low > start or gap.high < stop:
                 continue
@@ -104,23 +106,35 @@ class LostRecords:
             yield ahead
         yield from found
 
+    def _is_due(self, one: Lost) -> bool:
+        """Whether a queue offset is missing at that place: a queue's files may be another's."""
+        spans = self._walked[0].get((one.topic, one.queue_id), []) if not is_own(one.topic) else []
+        number = bisect.bisect(spans, one.offset, key=lambda span: span.log_start)
+        before, after = spans[:number][-1:], spans[number : number + 1]
+        return all(
+            span.log_stop <= one.offset and span.stop <= one.queue_offset for span in before
+        ) and all(one.queue_offset < span.first for span in after)
+
     @cached_property
-    def _gaps(self) -> list[_Gap]:
+    def _walked(self) -> tuple[dict[QueueKey, list[OffsetSpan]], list[_Gap]]:
+        """The queue offsets that the log's records have, in its order, and those missing."""
         plan = self.plan
-        found: list[_Gap] = []
-        ends: dict[tuple[str, int], tuple[int, int]] = {}
+        spans: dict[QueueKey, list[OffsetSpan]] = {}
+        gaps: list[_Gap] = []
+        ends: dict[QueueKey, tuple[int, int]] = {}
         for number in file_numbers(plan):
             with contextlib.suppress(MessagesRemovedError):
                 for part in plan.walk(number).slices():
                     for run in part.runs:
                         key = run.topic, run.queue_id
+                        add_run(spans.setdefault(key, []), run)
                         # Behind the log's first byte retention may have removed the records.
                         default = (0, 0) if plan.first == 0 else (run.first, run.log_start)
                         stop, log_stop = ends.get(key, default)
                         if run.first > stop and not is_own(run.topic):
-                            found.append(_Gap(*key, stop, run.first, log_stop, run.log_start))
+                            gaps.append(_Gap(*key, stop, run.first, log_stop, run.log_start))
                         ends[key] = run.stop, run.log_stop
-        return found
+        return {key: reachable(found) for key, found in spans.items()}, gaps
 
 
 def _has_room(ahead: Lost, stop: int) -> bool:
