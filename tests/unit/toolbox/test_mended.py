@@ -382,6 +382,7 @@ def test_a_store_that_is_ahead_of_the_clock(tmp_path):
 def test_an_offset_that_is_no_number(root, name, value):
     """Opening refuses it, and nothing tells which one is meant."""
     path = root / "config" / name
+    (root / "config/consumerOffset.json").unlink()
     path.write_bytes(b'{"offsetTable":{"orders@billing":{0:%s}}}' % value)
     config = LIGHT if name.startswith("lmq") else None
     with pytest.raises(rmqstore.StoreCorruptError):

@@ -112,9 +112,9 @@ def json_changes(root: Path) -> Iterator[Change]:
     for name, table, kinds, without in JSON_FILES:
         path = root / paths.CONFIG / name
         main = read_json(path, table, kinds)
+        if name == paths.CONSUMER_OFFSET_JSON:
+            yield from _offset_changes(root, light_only=main.state != "good")
         if main.state == "good":
-            if name == paths.CONSUMER_OFFSET_JSON:
-                yield from _offset_changes(root)
             continue
         backup = read_json(path.with_name(f"{name}.bak"), table, kinds)
         file = f"{paths.CONFIG}/{name}"
@@ -134,9 +134,9 @@ def json_changes(root: Path) -> Iterator[Change]:
             yield _set_aside(root, file, f"{reason}, and {other}", refused or "a broker ", without)
 
 
-def _offset_changes(root: Path) -> Iterator[Change]:
+def _offset_changes(root: Path, *, light_only: bool) -> Iterator[Change]:
     """Yield the entry for offsets that opening refuses: which of them is meant, nothing tells."""
-    for name in (paths.CONSUMER_OFFSET_JSON, paths.LMQ_CONSUMER_OFFSET_JSON):
+    for name in (paths.CONSUMER_OFFSET_JSON, paths.LMQ_CONSUMER_OFFSET_JSON)[light_only:]:
         try:
             OffsetTable.load(root, name)
         except StoreCorruptError as error:
