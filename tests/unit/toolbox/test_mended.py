@@ -393,3 +393,22 @@ def test_an_offset_that_is_no_number(root, name, value):
     [left] = repair(root, apply=True).actions
     assert (left.action, left.file) == ("none", f"config/{name}")
     assert "put a copy back" in left.message
+
+
+def test_a_blank_over_a_half_message(tmp_path):
+    """No dummy takes the queue offset of a record behind it."""
+    root = tmp_path / "store"
+    with rmqstore.open(root, "a", config=repairs.CONFIG) as store:
+        for number in range(300):
+            store.put("orders", b"x" * 900, queue_id=number % 3)
+            if number % 10 == 0:
+                store.begin("orders", bytes(900)).rollback()
+    whole = repairs.queued(root)
+    at = whole["RMQ_SYS_TRANS_HALF_TOPIC", 0, 5]
+    blank = (repairs.LOG - at % repairs.LOG).to_bytes(4, "big") + b"\xcb\xd4\x31\x94"
+    repairs.patch(repairs.log(at // repairs.LOG), at % repairs.LOG, blank)(root)
+    assert "bad-record" in {one.kind for one in verify(root).problems}
+    assert "zero-blank" in [one.action for one in repair(root, apply=True).actions]
+    del whole["RMQ_SYS_TRANS_HALF_TOPIC", 0, 5]
+    assert whole.items() <= repairs.queued(root).items()
+    assert verify(root).clean

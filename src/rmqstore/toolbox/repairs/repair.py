@@ -42,6 +42,7 @@ from rmqstore.toolbox.repairs.repair_config import (
 from rmqstore.toolbox.repairs.repair_headers import header_changes
 from rmqstore.toolbox.repairs.repair_log import (
     LogState,
+    blank_changes,
     log_changes,
     log_file_changes,
     misnamed_changes,
@@ -255,7 +256,11 @@ def _stages(places: LogPlaces, config: StoreConfig | None, run: _Run) -> Iterato
         return
     names = _names(places, LostRecords(whole_plan(root, config)))
     yield names
-    log = _log(places, LostRecords(whole_plan(root, config)))
+    state = _examined(places, LostRecords(whole_plan(root, config)))
+    if blanks := list(places.allowed(blank_changes(state))):
+        yield blanks
+        state = _examined(places, LostRecords(whole_plan(root, config)))
+    log = list(places.allowed(log_changes(state)))
     yield log
     if not any(one.make is None and one.action.offset is not None for one in [*names, *log]):
         plan = whole_plan(root, config)  # lengths and names are right now
@@ -287,7 +292,7 @@ def _planned(places: LogPlaces, config: StoreConfig | None) -> list[Action]:
         lost = LostRecords(plan)  # one for both: it gives each queue offset away once
         changes += _names(places, lost)
         here = {one.action.file for one in changes}
-        found = _log(places, lost)
+        found = places.allowed(log_changes(_examined(places, lost)))
         # What is behind the right length is cut off, not zeroed.
         changes += [
             one for one in found if one.action.action != "zero-tail" or one.action.file not in here
@@ -331,11 +336,6 @@ def _names(places: LogPlaces, lost: LostRecords) -> list[Change]:
     queue_size = lost.plan.config.mapped_file_size_consume_queue
     changes = [*entry_changes(places.root, queue_size), *log_file_changes(places, lost)]
     return list(places.allowed(changes))
-
-
-def _log(places: LogPlaces, lost: LostRecords) -> list[Change]:
-    """Return the changes of the log's bytes."""
-    return list(places.allowed(log_changes(_examined(places, lost))))
 
 
 def _examined(places: LogPlaces, lost: LostRecords) -> LogState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from pathlib import Path
+from typing import NamedTuple
 
 from rmqstore import _core
 from rmqstore.files.regular import open_regular
@@ -18,13 +19,21 @@ _REASON = "a blank before the end of the file's records"
 Part = tuple[int, int, str]
 
 
-def behind_blank(plan: LogPlan, at: int, stop: int) -> tuple[int, list[Part]]:
-    """Return the number of records behind a log file's blank, and the damaged parts between them.
+class Hidden(NamedTuple):
+    """Records that no reader of the log meets."""
+
+    records: int
+    damaged: list[Part]  # the parts between them, each but the last with a record behind it
+    blanks: list[int]  # before them
+
+
+def behind_blank(plan: LogPlan, at: int, stop: int) -> Hidden:
+    """Return what is behind the blanks of a log file.
 
     ``at`` is the end of a valid record, ``stop`` that of the file. None, unless a queue names one
     of the records: behind a blank may be those that a recovery has cut.
     """
-    count, damaged = 0, []
+    count, damaged, blanks = 0, [], []
     while (blank := early_blank(plan, at, stop)) is not None:
         pieces = _pieces(plan, blank, stop)
         found = {start for start, _, kind in pieces if kind == "message"}
@@ -36,8 +45,9 @@ def behind_blank(plan: LogPlan, at: int, stop: int) -> tuple[int, list[Part]]:
         gaps = zip(ends, begins, strict=True)
         damaged += [(low, high, _REASON) for low, high in gaps if low < high]
         count += len(found)
+        blanks.append(blank)
         at = pieces[-1][0] if pieces[-1][2] == "blank" else stop  # which may be too early as well
-    return count, damaged
+    return Hidden(count, damaged, blanks)
 
 
 def _pieces(plan: LogPlan, blank: int, stop: int) -> list[tuple[int, int, str]]:

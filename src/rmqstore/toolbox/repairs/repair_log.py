@@ -17,6 +17,7 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +51,7 @@ from rmqstore.toolbox.repairs.repair_plan import (
 __all__ = [
     "FileWalk",
     "LogState",
+    "blank_changes",
     "log_changes",
     "log_file_changes",
     "misnamed_changes",
@@ -69,6 +71,7 @@ class FileWalk(NamedTuple):
     start: int
     records: int
     damages: list[tuple[int, int, str]]  # begin and end, and the reason; the last may be the end
+    blanks: list[int]  # before the end of its records
 
 
 @dataclass(frozen=True)
@@ -126,8 +129,9 @@ def walk_file(plan: LogPlan, number: int) -> FileWalk:
         if one.physical_offset < stop
     ]
     last = max([last, *(resumed for _, resumed, _ in damages)])
-    records, behind = behind_blank(plan, last, stop)
-    return FileWalk(start, walk.totals.records + records, damages + behind)
+    hidden = behind_blank(plan, last, stop)
+    records = walk.totals.records + hidden.records
+    return FileWalk(start, records, damages + hidden.damaged, hidden.blanks)
 
 
 # ---- files
@@ -258,6 +262,15 @@ def _made_file(
 
 
 # ---- damaged parts
+
+
+def blank_changes(state: LogState) -> Iterator[Change]:
+    """Yield the removal of early blanks: what is missing is known only with what they hide."""
+    for at in (blank for walk in state.walks for blank in walk.blanks):
+        file, place, size = _file(state, at), at % state.file_size, layout.RECORD_BLANK_BYTES
+        action = Action("zero-blank", file, at, size, "records that queues name follow it")
+        save = partial(Journal.overwrite, name=file, start=place, stop=place + size)
+        yield Change(action, save)
 
 
 def log_changes(state: LogState) -> Iterator[Change]:
