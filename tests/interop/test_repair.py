@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import random
 from collections.abc import Iterator
 
 import pytest
 
 from interop.broker import Broker
 from rmqstore.toolbox import repair
-from support import repairs
+from support import damage, repairs
 
 pytestmark = pytest.mark.long
 
@@ -96,3 +97,24 @@ def test_a_log_file_in_two_directories(broker, tmp_path, compared, kind):
         assert not broker.call("start", **call, timeout=120)[1]["load"]
     assert repair(root, config=config, apply=True).left == 0
     compared("test_repair messages", shown(broker, root, sizes, whole))
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", damage.KINDS)
+def test_the_real_one_starts_after_any_kind_of_damage(broker, tmp_path, kind):
+    damage.make(tmp_path, "plain")
+    root = tmp_path / "new"
+    damage.KINDS[kind](root, random.Random(kind), tmp_path / "old")
+    assert repair(root, config=repairs.CONFIG, apply=True).left == 0
+    whole = {tuple(place) for *place, _ in repairs.readable(root).values()}
+    started = broker.call("start", dir=str(root.resolve()), config=SIZES, broker={}, timeout=120)[1]
+    assert started["load"], broker.log()[-2000:]
+    try:
+        shown = {
+            (topic, one.queue_id, one.queue_offset)
+            for topic in ("orders", "bills")
+            for one in broker.pull(topic)
+        }
+    finally:
+        broker.shutdown()
+    assert {place for place in whole if place[0] in ("orders", "bills")} <= shown
