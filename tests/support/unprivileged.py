@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+# What the command line adds to a permission denied.
+REMEDY = "; run as the owner, or change the mode (chmod)"
+
 
 def run_unprivileged(*args: object, input: bytes | None = None) -> subprocess.CompletedProcess[str]:
     """Run Python with these arguments; a root gives its privileges up before."""

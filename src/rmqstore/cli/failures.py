@@ -217,6 +217,11 @@ def _explain(error: Exception) -> tuple[str, int]:
             else "",
             UNREADABLE,
         ),
+        (
+            PermissionError,
+            "" if "chmod" in str(error) else "run as the owner, or change the mode (chmod)",
+            UNREADABLE,
+        ),
         (OSError, "", UNREADABLE),
     ]
     for kind, advice, code in known:

@@ -96,8 +96,9 @@ def repair(
         say("there is nothing to repair")
     elif found.journal is not None:
         say(f"the old bytes are in {found.journal}; --undo {found.journal} puts them back")
-    elif not apply and undo is None:
-        say("nothing was changed; --apply repairs it")
+    elif undo is None:
+        mended = any(one.action != "none" for one in found.actions)
+        say("nothing was changed; --apply repairs it" if mended else "nothing was changed")
     if found.left:
         ctx.exit(NOT_FOUND)
 

@@ -10,7 +10,7 @@ import pytest
 
 import rmqstore
 from rmqstore.config.store_config import StoreConfig
-from support.unprivileged import run_unprivileged
+from support.unprivileged import REMEDY, run_unprivileged
 
 pytestmark = pytest.mark.pure
 
@@ -195,9 +195,9 @@ def test_the_command_line_names_it_first(tmp_path: Path) -> None:
     log = root / "commitlog" / FILE
     log.chmod(0)
     done = run_unprivileged("-m", "rmqstore", "cat", root)
-    assert done.stderr == f"rmqstore: {log}: cannot be opened: Permission denied\n"
+    assert done.stderr == f"rmqstore: {log}: cannot be opened: Permission denied{REMEDY}\n"
     assert done.returncode == 4
     tmp_path.chmod(0o555)
     done = run_unprivileged("-m", "rmqstore", "put", tmp_path / "new", "t", input=b"x\n")
     tmp_path.chmod(0o755)
-    assert done.stderr == f"rmqstore: {tmp_path / 'new'}: Permission denied\n"
+    assert done.stderr == f"rmqstore: {tmp_path / 'new'}: Permission denied{REMEDY}\n"

@@ -15,7 +15,7 @@ import pytest
 
 from support.remoting import Frame, RemotingClient
 from support.serve_command import LIMIT, Served
-from support.unprivileged import run_unprivileged
+from support.unprivileged import REMEDY, run_unprivileged
 
 pytestmark = pytest.mark.pure
 
@@ -133,7 +133,7 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     ):
         done = run_unprivileged("-m", "rmqstore", "serve", path, "--port", "0")
         assert (done.returncode, done.stdout) == (4, "")
-        assert done.stderr == f"rmqstore: {said}\n"
+        assert done.stderr == f"rmqstore: {said}{REMEDY}\n"
     assert list(directory.iterdir()) == []
 
 
@@ -148,7 +148,7 @@ def test_a_store_that_cannot_be_written(serve: Serve, tmp_path: Path) -> None:
         Path(parent).chmod(0o555)
     done = run_unprivileged("-m", "rmqstore", "serve", store, "--port", "0")
     assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr == f"rmqstore: {store}/lock: cannot be opened: Permission denied\n"
+    assert done.stderr == f"rmqstore: {store}/lock: cannot be opened: Permission denied{REMEDY}\n"
 
 
 def test_the_log_has_the_error(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from rmqstore.offline.start_files import listed, relative
 
 __all__ = ["Tree", "file_findings", "tree_of"]
 
+_OF_FILE = stat.S_IRUSR | stat.S_IWUSR
 _DEPTH = 8  # directories within each other: topic and queue are at 3
 _AHEAD_MS = 60_000  # of this machine's clock
 _BROKER_TIMES = 5 * 8  # bytes of a checkpoint: three times, in RocketMQ 5 five
@@ -43,14 +44,17 @@ class Tree:
         Files that recovery or a repair has saved, and their size.
     broken : list of (str, str)
         Broken links, each with its error text.
+    unread : dict of str to str
+        Entries that this process may not read, with the reason.
     closed : list of (str, str)
-        Entries that cannot be used by the store's owner, each with the reason.
+        Entries that the store's owner may not use, as those, by their mode.
     """
 
     files: int = 0
     quarantined: int = 0
     quarantined_bytes: int = 0
     broken: list[tuple[str, str]] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
     closed: list[tuple[str, str]] = field(default_factory=list)
     seen: set[tuple[int, int]] = field(default_factory=set)  # directories: device and inode
 
@@ -76,7 +80,7 @@ def _examine(root: Path, directory: Path, owner: os.stat_result, found: Tree, de
         found.seen.add((status.st_dev, status.st_ino))
         entries = sorted(os.scandir(directory), key=lambda one: one.name)
     except OSError as error:
-        found.closed.append((relative(root, directory), error.strerror or str(error)))
+        found.unread.setdefault(relative(root, directory), error.strerror or str(error))
         return
     for entry in entries:
         if depth == 0 and directory == root and not _belongs(entry.name):
@@ -87,20 +91,17 @@ def _examine(root: Path, directory: Path, owner: os.stat_result, found: Tree, de
             if entry.is_symlink():
                 found.broken.append((relative(root, entry.path), broken_link(entry.path) or ""))
             elif not isinstance(error, FileNotFoundError):  # else removed meanwhile
-                found.closed.append((relative(root, entry.path), error.strerror or str(error)))
+                found.unread[relative(root, entry.path)] = error.strerror or str(error)
             continue
         if stat.S_ISDIR(status.st_mode):
             if depth == 0 and entry.name.startswith(_QUARANTINED):
                 _count_saved(Path(entry.path), found)
                 continue
-            if reason := _closed(status, owner, stat.S_IRWXU, os.R_OK | os.X_OK, entry.path):
-                found.closed.append((relative(root, entry.path), reason))
-            _examine(root, Path(entry.path), owner, found, depth + 1)
+            if _is_open(root, entry.path, status, owner, found):
+                _examine(root, Path(entry.path), owner, found, depth + 1)
         elif stat.S_ISREG(status.st_mode):
             found.files += 1
-            wanted = stat.S_IRUSR | stat.S_IWUSR
-            if reason := _closed(status, owner, wanted, os.R_OK, entry.path):
-                found.closed.append((relative(root, entry.path), reason))
+            _is_open(root, entry.path, status, owner, found)
 
 
 def _belongs(name: str) -> bool:
@@ -117,12 +118,21 @@ def _count_saved(directory: Path, found: Tree) -> None:
             found.quarantined += 1
 
 
-def _closed(
-    status: os.stat_result, owner: os.stat_result, bits: int, access: int, path: str
-) -> str | None:
-    """Return why the store's owner, or this process, cannot use an entry."""
-    if not os.access(path, access):
-        return "this user may not read it"
+def _is_open(
+    root: Path, path: str, status: os.stat_result, owner: os.stat_result, found: Tree
+) -> bool:
+    """Note an entry that this process may not read, or the store's owner may not use."""
+    directory = stat.S_ISDIR(status.st_mode)
+    if not os.access(path, os.R_OK | (os.X_OK if directory else 0)):
+        found.unread[relative(root, path)] = "this user may not read it"
+        return False
+    if reason := _closed(status, owner, stat.S_IRWXU if directory else _OF_FILE):
+        found.closed.append((relative(root, path), reason))
+    return True
+
+
+def _closed(status: os.stat_result, owner: os.stat_result, bits: int) -> str | None:
+    """Return why the store's owner cannot use an entry."""
     if status.st_mode & bits != bits and status.st_uid == owner.st_uid:
         return f"its mode is {stat.filemode(status.st_mode)}"
     if owner.st_uid not in (status.st_uid, 0):
@@ -145,9 +155,9 @@ def file_findings(
     for file, reason in tree.broken:
         if file not in reported:
             yield Finding("lost", "link", file, None, f"{reason}: mount its disk, or remove it")
-    for file, reason in tree.closed:
+    for file, reason in [*tree.unread.items(), *tree.closed]:
         yield Finding(
-            "stop" if "may not read" in reason or "denied" in reason else "warn",
+            "stop" if file in tree.unread else "warn",
             "permission",
             file,
             None,

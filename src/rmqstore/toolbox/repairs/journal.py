@@ -197,12 +197,12 @@ class Journal:
         with open_regular(self.root / name) as source:
             copy_range(source, start, self.root / saved, 0, stop - start)
         sync_path(self.directory)
-        self._note({
-            "op": "overwrite", "file": name, "start": start, "stop": stop, "saved": saved,
-            **self._status(name),
-        })  # fmt: skip
-        reached("overwrite-noted")
-        with open_regular(self.root / name, write=True) as file:
+        with open_regular(self.root / name, write=True) as file:  # else an undo could not, either
+            self._note({
+                "op": "overwrite", "file": name, "start": start, "stop": stop, "saved": saved,
+                **self._status(name),
+            })  # fmt: skip
+            reached("overwrite-noted")
             zero(file, start, stop)
             for at, data in pieces:
                 file.seek(at)
@@ -224,9 +224,9 @@ class Journal:
             with open_regular(self.root / name) as source:
                 copy_range(source, size, self.root / saved, 0, status["size"] - size)
             sync_path(self.directory)
-        self._note({"op": "resize", "file": name, "now": size, "saved": saved, **status})
-        reached("resize-noted")
-        with open_regular(self.root / name, write=True) as file:
+        with open_regular(self.root / name, write=True) as file:  # else an undo could not, either
+            self._note({"op": "resize", "file": name, "now": size, "saved": saved, **status})
+            reached("resize-noted")
             file.truncate(size)
             sync_file(file.fileno(), file.name)
         self._touched.add(name)
@@ -354,10 +354,13 @@ class Journal:
         if one["op"] == "place":  # the name was free, unless its old file is back already
             moved = [was for was in before if was["op"] == "move" and was["file"] == one["file"]]
             if not moved or os.path.lexists(self.root / moved[-1]["saved"]):
-                _remove(path)
-                _remove(_making(path))
-                if path.parent.is_dir():
-                    sync_path(path.parent)
+                with contextlib.ExitStack() as refused:
+                    if os.path.lexists(self.root / one["new"]):  # nothing came there
+                        refused.enter_context(contextlib.suppress(PermissionError))
+                    _remove(path)
+                    _remove(_making(path))
+                    if path.parent.is_dir():
+                        sync_path(path.parent)
             return
         if one["op"] == "move":
             saved = self.root / one["saved"]

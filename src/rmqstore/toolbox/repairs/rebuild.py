@@ -29,6 +29,7 @@ from rmqstore.offline.ranges import LogPlan, plan_log
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.store import MessageStore
 from rmqstore.toolbox.checks.file_checks import known_of_checkpoint, tree_of
+from rmqstore.toolbox.repairs.access import refuse, unreadable, unwritable_files
 from rmqstore.toolbox.repairs.derived import (
     Derived,
     build_into,
@@ -134,9 +135,11 @@ def rebuild(
         if apply:
             held.enter_context(locked(str(root), 0.0))
             undo_unfinished(root, log)
+        tree = tree_of(root, log)
+        refuse(root, unreadable(root, tree))
         plan = whole_plan(root, config)
         of_log = tuple(f"{relative(root, one)}/" for one in log)
-        for name, reason in tree_of(root, log).broken:
+        for name, reason in tree.broken:
             if f"{name}/".startswith((*of_log, *_DERIVED)):
                 message = f"{reason}: mount its disk, or remove the link"
                 raise FileNotFoundError(errno.ENOENT, message, name)
@@ -145,6 +148,8 @@ def rebuild(
             found = check_derived(plan, count, index=index)
             rows = list(_rows(root, plan, found, queues=queues, index=index))
         if found is None or (apply and not all(one.same for one in rows)):
+            changed = [] if found is None else [one.file for one in rows if not one.same]
+            refuse(root, unwritable_files(root, [paths.CHECKPOINT, *changed]))
             journal = Journal.create(root, log)
             try:
                 if found is None:

@@ -22,7 +22,8 @@ from rmqstore.offline.locking import locked
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start import broker_start
 from rmqstore.offline.start_files import numbers_of
-from rmqstore.toolbox.checks.file_checks import tree_of
+from rmqstore.toolbox.checks.file_checks import Tree, tree_of
+from rmqstore.toolbox.repairs.access import unreadable, unwritable
 from rmqstore.toolbox.repairs.derived import Derived, check_derived, file_numbers, in_threads
 from rmqstore.toolbox.repairs.journal import Journal, open_journal, undo_unfinished, unfinished
 from rmqstore.toolbox.repairs.rebuild import (
@@ -146,14 +147,21 @@ def repair(path: str | os.PathLike[str], *, config: Config = None, apply: bool =
         raise StoreNotFoundError(f"{root}: no such directory")
     chosen = read_config(config)
     places = LogPlaces.of(root, chosen)
+    tree = tree_of(root, places.paths)
+    if closed := unreadable(root, tree):
+        return Repair(tuple(one.action for one in closed))
     if not apply:
-        return Repair(tuple(_planned(places, chosen)))
+        return Repair(tuple(_planned(places, chosen, tree)))
     with ExitStack() as held:
         held.enter_context(locked(str(root), 0.0))
-        undone = undo_unfinished(root, places.paths)
+        if undone := undo_unfinished(root, places.paths):
+            tree = tree_of(root, places.paths)
         run = _Run(places)
         try:
-            for changes in _stages(places, chosen, run):
+            for changes in _stages(places, chosen, tree, run):
+                if closed := unwritable(root, changes):
+                    run.undo()
+                    return Repair(tuple(one.action for one in closed), None, tuple(undone))
                 run.make(changes)
             journal = run.finish()
         except BaseException:
@@ -246,11 +254,13 @@ class _Run:
             self._journal.undo()
 
 
-def _stages(places: LogPlaces, config: StoreConfig | None, run: _Run) -> Iterator[list[Change]]:
+def _stages(
+    places: LogPlaces, config: StoreConfig | None, tree: Tree, run: _Run
+) -> Iterator[list[Change]]:
     """Yield the changes in steps, each found after the ones before are made."""
     root = places.root
     yield list(directory_changes(root))
-    first = _links(places) or _size_changes(places, config)  # they disguise the files' size
+    first = _links(tree) or _size_changes(places, config)  # they disguise the files' size
     yield first
     if any(one.make is None for one in first):
         return
@@ -276,7 +286,7 @@ def _stages(places: LogPlaces, config: StoreConfig | None, run: _Run) -> Iterato
     yield list(_left(root, config))
 
 
-def _planned(places: LogPlaces, config: StoreConfig | None) -> list[Action]:
+def _planned(places: LogPlaces, config: StoreConfig | None, tree: Tree) -> list[Action]:
     """Return the changes that the files show, without making any."""
     root = places.root
     if begun := unfinished(root, places.paths):
@@ -284,7 +294,7 @@ def _planned(places: LogPlaces, config: StoreConfig | None) -> list[Action]:
         return [Action("undo-unfinished", one.directory.name, None, 0, message) for one in begun]
     if moves := list(directory_changes(root)):  # the rest is known without them only
         return [one.action for one in (*moves, *_closing(root, config, changed=True))]
-    changes = _links(places) or _size_changes(places, config)
+    changes = _links(tree) or _size_changes(places, config)
     if any(one.make is None for one in changes):
         return [one.action for one in changes]
     if not changes:  # else the rest is known without them only
@@ -302,16 +312,17 @@ def _planned(places: LogPlaces, config: StoreConfig | None) -> list[Action]:
         changes += _derived_changes(root, plan, derived, {one.action.file for one in changes})
         changes += _others(root, derived)
     changes += _closing(root, config, changed=any(one.make for one in changes))
+    changes += unwritable(root, changes)
     if not any(one.action.action == "move-repeated" for one in changes):  # not opened with them
         changes += _left(root, config)
     return [one.action for one in changes]
 
 
-def _links(places: LogPlaces) -> list[Change]:
+def _links(tree: Tree) -> list[Change]:
     """Return the links that lead nowhere: what they led to is not lost, and not made anew."""
-    broken = tree_of(places.root, places.paths).broken
     return [
-        nothing(file, None, f"{why}: mount its disk, or remove the link") for file, why in broken
+        nothing(file, None, f"{why}: mount its disk, or remove the link")
+        for file, why in tree.broken
     ]
 
 
