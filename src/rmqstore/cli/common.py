@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import warnings
@@ -23,6 +24,7 @@ from rmqstore.cli.completion import (
     complete_words,
 )
 from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
+from rmqstore.cli.interrupts import interruptible
 from rmqstore.cli.progress import Progress
 from rmqstore.files.links import absolute
 from rmqstore.files.paths import (
@@ -68,6 +70,11 @@ STORE_VARIABLE = "RMQSTORE_PATH"
 OUTPUTS = ("table", "jsonl", "csv")
 TIME_FORMS = "ISO-8601 (without a zone it is UTC, with --local local time), @MS, or -2h"
 
+_READING = frozenset((
+    "info", "topics", "queues", "du", "stats", "groups", "lag", "delays", "txn", "dlq", "cat",
+    "get", "find", "grep", "trace", "unconsumed", "verify", "plan", "diff",
+))  # fmt: skip
+_APPLYING = ("clean", "rebuild", "repair", "restore")  # with --apply
 _NAMES_SHOWN = 6
 _FILES = ("DIR", "FILE")  # metavars
 _PATHS = ("directory", "file")  # places
@@ -129,7 +136,8 @@ def store_command(
                 raise click.UsageError(f"{places[len(given)]} is missing{hint}")
             named = {place.lower(): word for place, word in zip(places, given, strict=True)}
             _check_texts(named)
-            function(**{**options, **named, "store": path})
+            with interruptible() if _only_reads(options) else contextlib.nullcontext():
+                function(**{**options, **named, "store": path})
 
         decorators = [
             click.command(epilog=f"\b\nExamples:\n{lines}" if lines else None),
@@ -160,6 +168,14 @@ def store_command(
         return made
 
     return decorate
+
+
+def _only_reads(options: Mapping[str, object]) -> bool:
+    """Whether a verb with these options writes nothing, neither into a store nor beside it."""
+    verb = click.get_current_context().info_name
+    return verb in _READING or (
+        verb in _APPLYING and not options["apply"] and options.get("undo") is None
+    )
 
 
 def _check_texts(places: Mapping[str, str]) -> None:
