@@ -117,6 +117,36 @@ def test_bodies_that_were_inflated_on_the_way(tmp_path: Path) -> None:
     assert found(a, tmp_path / "c", full=True) == [("both", "orders", 0, 6, "1 message: size")]
 
 
+def test_two_imports_of_a_file(tmp_path: Path) -> None:
+    a, b, file = tmp_path / "a", tmp_path / "b", tmp_path / "all.jsonl"
+    lines = [f'{{"topic": "orders", "queue_id": 0, "body": "body {n:3}"}}' for n in range(20)]
+    file.write_text("\n".join(lines))
+    toolbox.import_messages(file, a, keep_queues=True, config=CONFIG)
+    toolbox.import_messages(file, b, keep_queues=True, config=CONFIG)
+    with rmqstore.open(a) as one, rmqstore.open(b) as other:
+        assert [m.physical_offset for m in one.scan()] == [m.physical_offset for m in other.scan()]
+        assert one["orders"][0][0].store_timestamp != other["orders"][0][0].store_timestamp
+    assert "born_timestamp" in {
+        field for row in found(a, b, full=True) for field in row[4].split(": ")[1].split(", ")
+    }  # the file has none
+    toolbox.export(a, file.with_name("times.jsonl"))
+    for name in ("c", "d"):
+        toolbox.import_messages(
+            file.with_name("times.jsonl"), tmp_path / name, keep_queues=True, config=CONFIG
+        )
+    c, d = tmp_path / "c", tmp_path / "d"
+    assert found(c, d) == found(c, d, full=True) == found(a, c, full=True) == []
+    shutil.copytree(c, tmp_path / "copy")
+    with rmqstore.open(c) as store:
+        place = store["orders"][0][7].physical_offset
+    with (tmp_path / "copy/commitlog" / f"{0:020d}").open("r+b") as log:
+        log.seek(place + 63)  # of the store time; of a copy, it differs
+        log.write(b"!")
+    assert found(c, tmp_path / "copy", full=True) == [
+        ("both", "orders", 0, 7, "1 message: store_timestamp")
+    ]
+
+
 def test_changed_bytes(root: Path, tmp_path: Path) -> None:
     b = tmp_path / "b"
     shutil.copytree(root, b)

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import rmqstore
-from rmqstore.toolbox import rebuild, repair, verify
+from rmqstore.toolbox import rebuild, repair, undo, verify
 from support import oracle_store, repairs
 from support.repairs import mended, patch_record
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,6 +38,7 @@ __all__ = ["Difference", "difference", "difference_of"]
 _PIECE = 1 << 14  # units of each store: larger memory is unmapped, and faults anew, each time
 _EXT_MOST = -INT32_MAX - 2  # a tags code up to here is an address of consumequeue_ext
 _OFFSET_AT, _OFFSET_END = 28, 36  # of the physical offset in a record
+_SAMPLED = 16  # queues whose first and last messages show whether both are of one log
 _LISTED_SECONDS = 0.1  # how often a reader lists files
 _SAME, _ONLY_A, _ONLY_B, _SIZE, _TAGS = range(5)
 _FIELDS = (
@@ -99,10 +101,10 @@ def difference(
     topic : str, optional
         Only this topic.
     full : bool, optional
-        Compare the contents as well: by the bytes of both logs where the messages are at the same
-        physical offsets, else by all fields but store time and host, and the offset of a half
-        message; bodies are the same if they are so inflated. Bytes of the log that belong to no
-        message in a queue are compared if nothing else differs.
+        Compare the contents as well: by the bytes of both logs where these are copies of one log
+        and the messages at the same physical offsets, else by all fields but store time and host,
+        and the offset of a half message; bodies are the same if they are so inflated. Bytes of the
+        log that belong to no message in a queue are compared if nothing else differs.
     config : StoreConfig or path of a broker.conf, optional
         Of both stores, as for :func:`rmqstore.open`; of one that has a log in ``commitlog`` and is
         not the configured one, such as a backup, only the sizes.
@@ -158,7 +160,8 @@ class _Pair:
         self._a = a
         self._b = b
         self._log = log
-        self.moved = False  # messages are at other bytes of the logs, which cannot be compared then
+        # Messages are at other bytes of the logs, or have other times: bytes cannot be compared.
+        self.moved = False
 
     def all(self, topic: str | None) -> Iterator[Difference]:
         yield from self._settings(topic)
@@ -168,6 +171,27 @@ class _Pair:
                 for run in _merged(self._queue(*place)):
                     yield Difference(run.where, *place, run.start, _text(run))
         yield from self._offsets(topic)
+
+    @functools.cached_property
+    def _is_one_log(self) -> bool:
+        """Whether both are copies of one log, as of a master and its slave.
+
+        Logs written apart, as by two imports of a file, may have their messages at the same places,
+        and each a store time of its own.
+        """
+        times = []
+        for place in sorted(_bounds(self._a) & _bounds(self._b))[:_SAMPLED]:
+            one, other = (store.core.bounds(*place) or (0, 0) for store in (self._a, self._b))
+            low, high = max(one[0], other[0]), min(one[1], other[1])
+            for at in {low, high - 1} if low < high else ():
+                try:
+                    offset = _physical_offset(self._a, *place, at)
+                    if offset == _physical_offset(self._b, *place, at):
+                        left, right = self._a.at(offset), self._b.at(offset)
+                        times.append((left.store_timestamp, right.store_timestamp))
+                except (StoreError, OSError):  # a difference, or removed meanwhile
+                    continue
+        return not times or any(one == other for one, other in times)
 
     def _settings(self, topic: str | None) -> Iterator[Difference]:
         tables = [
@@ -249,7 +273,7 @@ class _Pair:
         kinds = np.zeros(len(one), np.int8)
         retagged = (tags != other_tags) & (tags > _EXT_MOST) & (other_tags > _EXT_MOST)
         if place[0] == SCHEDULE_TOPIC:  # the time of delivery follows from the store time
-            retagged &= one["physical_offset"] == other["physical_offset"]
+            retagged &= self._is_one_log & (one["physical_offset"] == other["physical_offset"])
         kinds[retagged] = _TAGS
         kinds[sizes != others] = _SIZE
         kinds[(sizes > 0) & (others == 0)] = _ONLY_A
@@ -259,7 +283,7 @@ class _Pair:
         if self._log is not None:
             contents = dict(self._contents(one, other, sizes, kinds))
             sized = np.flatnonzero(kinds == _SIZE)
-            self.moved |= bool(
+            self.moved |= not self._is_one_log or bool(
                 len(sized) or np.any(one["physical_offset"] != other["physical_offset"])
             )
             same = [at for at in sized.tolist() if not contents.pop(at, "")]
@@ -298,7 +322,7 @@ class _Pair:
 
         ``sized``: their units' sizes, where these differ.
         """
-        same_place = offset == other and not sized
+        same_place = offset == other and not sized and self._is_one_log
         try:
             one, two = self._a.core.record(offset), self._b.core.record(other)
             bad_unit = sized is not None and sized != (len(one), len(two))
@@ -350,6 +374,12 @@ def _bounds(store: MessageStore) -> set[tuple[str, int]]:
         for topic, queues in bounds_by_topic(store.core).items()
         for queue in queues
     }
+
+
+def _physical_offset(store: MessageStore, topic: str, queue_id: int, at: int) -> int:
+    return int(
+        arrays.unit_array(store.core.units(topic, queue_id, at, at + 1))["physical_offset"][0]
+    )
 
 
 def _merged(runs: Iterable[_Stretch]) -> Iterator[_Stretch]:
