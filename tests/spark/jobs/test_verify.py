@@ -12,12 +12,13 @@ import pytest
 
 import rmqstore
 from conftest import BrokerStore
+from rmqstore import toolbox
 from rmqstore.files import paths
 from rmqstore.offline import IndexFileReader, index, plan_log
 from rmqstore.spark import verify
 from rmqstore.spark.common.sight import seen
 from rmqstore.spark.jobs import verify as tasks
-from support import scan_model
+from support import queue_ext, scan_model
 
 pytestmark = pytest.mark.spark
 
@@ -187,6 +188,52 @@ def test_units(spark: Any, root: Path) -> None:
         ],
         key=str,
     )
+
+
+def as_the_toolbox(root: Path, rows: list[dict[str, Any]]) -> None:
+    """Both name the same units: missing ones, and those that are other than the log's."""
+    found = toolbox.verify(root, full=True).problems
+    units = {one.kind for one in found if one.kind in ("unit-missing", "unit-mismatch")}
+    named = {one["kind"] for one in rows if one["kind"] in ("unit_missing", "unit_differs")}
+    assert {one.replace("mismatch", "differs").replace("-", "_") for one in units} == named
+
+
+def test_a_record_that_its_queue_cannot_reach(spark: Any, root: Path) -> None:
+    message = messages_of(root)[200]
+    log = root / paths.COMMIT_LOG / paths.offset_file_name(0)
+    overwrite(log, message.physical_offset + 20, (1 << 40).to_bytes(8, "big"))
+    [row] = rows_of(spark, root)  # the unit that the record had
+    assert (row["kind"], row["queue_offset"]) == ("unit_extra", message.queue_offset)
+    as_the_toolbox(root, [row])
+    following = messages_of(root)[206]  # of the same queue, and missing as well
+    path, place = queue_file(root, following)
+    overwrite(path, place, bytes(UNIT))
+    found = rows_of(spark, root)
+    assert kinds(found) == {"unit_extra": 1, "unit_missing": 1}
+    assert [one["queue_offset"] for one in found] == [message.queue_offset, following.queue_offset]
+    as_the_toolbox(root, found)
+
+
+def test_a_tags_code_like_an_ext_address(spark: Any, root: Path) -> None:
+    message = messages_of(root)[70]
+    path, place = queue_file(root, message)
+    overwrite(path, place + 12, (-(1 << 63) + 5).to_bytes(8, "big", signed=True))
+    [row] = rows_of(spark, root)
+    assert (row["kind"], row["queue_offset"]) == ("unit_differs", message.queue_offset)
+    assert row["expected"].endswith("tags_code=0")
+    assert row["found"].endswith(f"tags_code={-(1 << 63) + 5}")
+    as_the_toolbox(root, [row])
+
+
+def test_ext_units(spark: Any, tmp_path: Path) -> None:
+    root = tmp_path / "ext"
+    with rmqstore.open(root, "a", config=queue_ext.config()) as store:
+        queue_ext.fill(store, 0, 40)
+    assert rows_of(spark, root) == []
+    overwrite(root / f"consumequeue_ext/T/0/{0:020}", 22, b"\1" * 8)  # the second's tags code
+    [row] = rows_of(spark, root)
+    assert (row["kind"], row["topic"], row["queue_id"], row["queue_offset"]) == (
+        "unit_differs", "T", 0, 1)  # fmt: skip
 
 
 def test_lost_queue(spark: Any, root: Path) -> None:

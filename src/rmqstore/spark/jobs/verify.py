@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore.base.layout import INT64_MAX
+from rmqstore.base.layout import INT64_MAX, UNIT, UNIT_BYTES
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import IncompatibleStoreError, StoreError
 from rmqstore.files import paths
@@ -30,7 +32,9 @@ from rmqstore.offline import (
     plan_log,
     used_units,
 )
+from rmqstore.offline.ext_units import without_ext_unit
 from rmqstore.offline.index import IndexMatch
+from rmqstore.offline.queues import OffsetSpan, add_run, dispatched
 from rmqstore.spark.common.errors import one_line_errors
 from rmqstore.spark.common.options import absolute_path
 from rmqstore.spark.common.sight import SeenStore, seen
@@ -52,7 +56,7 @@ _ROWS = (
     "file string, expected string, found string"
 )
 _MAX_CHAINS = 1000  # reported per file
-# Kinds of rows between the tasks; topic and queue are the difference's.
+# Kinds of rows between the tasks, before a queue's differences.
 _QUEUE, _UNITS, _RANGE, _BLANK = ".queue", ".units", ".range", ".blank"
 
 
@@ -99,9 +103,12 @@ def verify(
     Notes
     -----
     If an executor does not see the store at its path, the query fails and names the host.
-    Units and entries of records removed by retention, or of a deleted topic, are no differences.
-    Delivery times are not compared: the levels may have changed.
+    Units and entries of records removed by retention, or of a deleted topic, are no differences,
+    nor are missing units of records that dispatch passes over. Delivery times are not compared: the
+    levels may have changed.
     """
+    from pyspark.sql.functions import expr
+
     root = absolute_path("path", path)
     index_files = tuple(_index_files(root))
     settings = _with_index_sizes(configuration(config), root, index_files)
@@ -110,7 +117,9 @@ def verify(
     count = plan.count + len(check.index_files) + 1
     found = numbered(spark, count, check.run, _ROWS, task_count(plan))
     found = found.repartition("topic", "queue_id")
-    found = found.sortWithinPartitions("topic", "queue_id", "queue_offset")
+    found = found.sortWithinPartitions(
+        "topic", "queue_id", expr("kind NOT LIKE '.%'"), "queue_offset"
+    )
     return mapped(found, check.finish, _ROWS)
 
 
@@ -247,37 +256,70 @@ class _Check:
         return batched(self._finished(batches), _ROWS)
 
     def _finished(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
-        queue: tuple[str, int] | None = None
-        seen: list[tuple[int, int]] = []
         blanks: list[Row] = []
         last_record = -1
-        for batch in batches:
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                kind, topic, queue_id, queue_offset, physical_offset = row[:5]
-                if queue is not None and (topic, queue_id) != queue:
-                    yield from self._extra(queue, seen)
-                    queue, seen = None, []
-                if kind in (_QUEUE, _UNITS):
-                    queue = (topic, queue_id)
-                    if kind == _UNITS:
-                        seen.append((queue_offset, physical_offset))
-                elif kind == _RANGE:
-                    last_record = max(last_record, physical_offset)
-                elif kind == _BLANK:
+        rows = (
+            row
+            for batch in batches
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        )
+        for (topic, queue_id), found in groupby(rows, key=itemgetter(1, 2)):
+            if topic:
+                yield from self._of_queue((topic, queue_id), found)
+                continue
+            for row in found:
+                if row[0] == _RANGE:
+                    last_record = max(last_record, row[4])
+                elif row[0] == _BLANK:
                     blanks.append(row)
                 else:
-                    yield row if topic else (kind, None, None, None, *row[4:])
-        if queue is not None:
-            yield from self._extra(queue, seen)
+                    yield (row[0], None, None, None, *row[4:])
         for row in blanks:
             if row[4] is not None and row[4] < last_record:
                 yield ("record_corrupt", None, None, None, *row[4:])
 
-    def _extra(self, queue: tuple[str, int], seen: list[tuple[int, int]]) -> Iterator[Row]:
+    def _of_queue(self, queue: tuple[str, int], rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield the differences of a queue, once its spans are known."""
+        spans: list[OffsetSpan] = []
+        there = asked = False
+        runs: list[UnitRun] | None = None
+        for row in rows:
+            if row[0] in (_QUEUE, _UNITS):
+                there = True
+                if row[0] == _UNITS:
+                    spans.append(_span_of(row))
+                continue
+            if not asked:
+                spans.sort(key=lambda one: one.log_start)
+                runs, asked = dispatched(self.plan, {queue: spans}).get(queue), True
+            if row[0] != "unit_missing" or runs is None or any(_has(one, row) for one in runs):
+                yield row
+        if there:
+            yield from self._extra(queue, spans)
+
+    def _extra(self, queue: tuple[str, int], seen: list[OffsetSpan]) -> Iterator[Row]:
+        compared = [(one.first, one.stop) for one in seen]
         try:
-            yield from _UnitCheck(self.plan).extra(*queue, seen)
+            yield from _UnitCheck(self.plan).extra(*queue, compared)
         except (StoreError, OSError) as error:
             yield _unreadable(*queue, error)
+
+
+def _row_of(topic: str, queue_id: int, one: OffsetSpan) -> Row:
+    place = f"{one.log_start} {one.log_stop} {one.between}"
+    return (_UNITS, topic, queue_id, one.first, one.stop, None, place, None)
+
+
+def _span_of(row: Row) -> OffsetSpan:
+    assert row[3] is not None
+    assert row[4] is not None
+    log_start, log_stop, between = map(int, (row[6] or "").split())
+    return OffsetSpan(row[3], row[4], log_start, log_stop, between)
+
+
+def _has(run: UnitRun, row: Row) -> bool:
+    """Whether a row is of one of a run's records."""
+    return row[4] is not None and run.log_start <= row[4] < run.log_stop
 
 
 class _UnitCheck:
@@ -285,7 +327,7 @@ class _UnitCheck:
 
     def __init__(self, plan: LogPlan) -> None:
         self._plan = plan
-        self._seen: dict[tuple[str, int], list[list[int]]] = {}
+        self._seen: dict[tuple[str, int], list[OffsetSpan]] = {}
         self._files: dict[tuple[str, int], QueueFiles] = {}
 
     def _queue(self, topic: str, queue_id: int) -> QueueFiles:
@@ -296,36 +338,49 @@ class _UnitCheck:
         return known
 
     def compare(self, run: UnitRun, walk: LogWalk) -> Iterator[Row]:
-        topic, queue_id, first = run.topic, run.queue_id, run.first
-        seen = self._seen.setdefault((topic, queue_id), [])
-        if seen and seen[-1][1] == first:
-            seen[-1][1] = run.stop
-        else:
-            seen.append([first, run.stop])
+        topic, queue_id = run.topic, run.queue_id
+        add_run(self._seen.setdefault((topic, queue_id), []), run)
         at = 0
         gone: bool | None = None
-        for path, start, data in self._queue(topic, queue_id).read(first, run.stop):
+        for path, start, data in self._queue(topic, queue_id).read(run.first, run.stop):
             wanted = run.units[at : at + len(data)]
-            if data != wanted:
-                for number, one, other in differing_units(topic, wanted, data):
-                    where = topic, queue_id, start + number
-                    row = *where, one.physical_offset, str(path), _text(one)
-                    if other is None:
-                        if gone is None:
-                            gone = self._plan.is_gone(topic, run.log_stop)
-                        if not gone:
-                            yield ("unit_missing", *row, None)
-                    elif other.physical_offset == one.physical_offset or not walk.has_unit(
-                        *where, other.physical_offset, other.size
-                    ):  # of two records for a queue offset, either is the queue's
-                        yield ("unit_differs", *row, _text(other))
             at += len(data)
+            if data == bytes(wanted):  # a memoryview is compared item by item
+                continue
+            differs = False
+            for number, one, other in differing_units(topic, wanted, data):
+                where = topic, queue_id, start + number
+                row = *where, one.physical_offset, str(path), _text(one)
+                if other is None:
+                    if gone is None:
+                        gone = self._plan.is_gone(topic, run.log_stop)
+                    if not gone:
+                        differs = True
+                        yield ("unit_missing", *row, None)
+                elif other.physical_offset == one.physical_offset or not walk.has_unit(
+                    *where, other.physical_offset, other.size
+                ):  # of two records for a queue offset, either is the queue's
+                    differs = True
+                    yield ("unit_differs", *row, _text(other))
+            if not differs:
+                yield from self._without_ext_unit(run, path, start, wanted, data)
+
+    def _without_ext_unit(
+        self, run: UnitRun, path: Path, start: int, wanted: memoryview, data: bytes
+    ) -> Iterator[Row]:
+        """Yield the units that lead to no ext unit with their record's tags code."""
+        plan, queue = self._plan, (run.topic, run.queue_id)
+        for number, _ in without_ext_unit(plan.path, *queue, wanted, data):
+            one = Unit(*UNIT.unpack_from(wanted, number * UNIT_BYTES))
+            found = Unit(*UNIT.unpack_from(data, number * UNIT_BYTES))
+            where = *queue, start + number, one.physical_offset, str(path)
+            yield ("unit_differs", *where, _text(one), _text(found))
 
     def seen(self) -> Iterator[Row]:
         """Yield the compared ranges: first queue offset, and the end."""
-        for (topic, queue_id), spans in self._seen.items():
-            for first, stop in spans:
-                yield (_UNITS, topic, queue_id, first, stop, None, None, None)
+        for queue, spans in self._seen.items():
+            for one in spans:
+                yield _row_of(*queue, one)
 
     def extra(self, topic: str, queue_id: int, seen: list[tuple[int, int]]) -> Iterator[Row]:
         """Yield units without a record of the log, outside the compared ranges."""

@@ -21,6 +21,7 @@ from rmqstore.base.layout import (
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreError
 from rmqstore.files import paths
+from rmqstore.offline.ext_units import without_ext_unit
 from rmqstore.offline.findings import Finding
 from rmqstore.offline.queues import (
     OffsetSpan,
@@ -35,7 +36,6 @@ from rmqstore.offline.ranges import LogPlan, plan_log
 from rmqstore.offline.start_files import listed, numbers_of, relative
 from rmqstore.offline.walk import LogWalk, Unit, UnitRun
 from rmqstore.toolbox.checks.blanks import blank_of
-from rmqstore.toolbox.checks.ext_check import ExtFiles
 from rmqstore.toolbox.checks.index_check import EntryCheck, file_faults, lies_within
 from rmqstore.toolbox.checks.record_headers import header_faults
 from rmqstore.types import RecoveredRange
@@ -454,8 +454,7 @@ class _UnitsOfRange:
     def _compare_ext(
         self, queue: _Queue, file: str, start: int, wanted: memoryview, data: bytes
     ) -> None:
-        with closing(ExtFiles(self._plan.path, *queue)) as files:
-            wrong = files.wrong(wanted, data)
+        wrong = without_ext_unit(self._plan.path, *queue, wanted, data)
         if not wrong:
             return
         number, offset = wrong[0]

@@ -22,13 +22,13 @@ from rmqstore.base.syncing import sync_file
 from rmqstore.errors import MessagesRemovedError, StoreError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
+from rmqstore.offline.ext_units import without_ext_unit
 from rmqstore.offline.index import IndexFileReader, IndexMatch
 from rmqstore.offline.queues import OffsetSpan, add_run, differing_units, dispatched
 from rmqstore.offline.ranges import LogPlan, RangeReport, RangesOverlapError
 from rmqstore.offline.start_files import listed
 from rmqstore.offline.thread_build import ThreadBuild
 from rmqstore.offline.walk import LogWalk, Unit, UnitRun
-from rmqstore.toolbox.checks.ext_check import ExtFiles
 
 if TYPE_CHECKING:
     import numpy as np
@@ -246,8 +246,7 @@ class _UnitFiles:
             place = run.topic, run.queue_id, offset, other.physical_offset, other.size
             if not walk.has_unit(*place):
                 return False
-        with contextlib.closing(ExtFiles(self._plan.path, run.topic, run.queue_id)) as ext:
-            return not ext.wrong(run.units, data)
+        return not without_ext_unit(self._plan.path, run.topic, run.queue_id, run.units, data)
 
     def _read(self, path: str, at: int, units: memoryview) -> bytes:
         if path not in self._open:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 from rmqstore.base.layout import EXT_ADDRESS, EXT_UNIT, INT64_MIN, UNIT_FIELDS
@@ -15,10 +16,21 @@ from rmqstore.files.regular import open_regular
 from rmqstore.offline.start_files import listed
 from rmqstore.services.stored import SCHEDULE_TOPIC
 
-__all__ = ["ExtFiles"]
+__all__ = ["without_ext_unit"]
 
 
-class ExtFiles:
+def without_ext_unit(
+    root: str, topic: str, queue_id: int, expected: memoryview, found: bytes
+) -> list[tuple[int, int]]:
+    """Return the units whose ext unit lacks the record's tags code: number and ext offset.
+
+    Units with a tags code of their own have none; those of delayed messages have times.
+    """
+    with closing(_ExtFiles(root, topic, queue_id)) as files:
+        return files.wrong(expected, found)
+
+
+class _ExtFiles:
     """Ext files of a queue, read as they are; ``close`` them."""
 
     def __init__(self, root: str, topic: str, queue_id: int) -> None:
