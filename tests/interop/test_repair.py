@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 import random
 from collections.abc import Iterator
 
 import pytest
 
+import rmqstore
 from interop.broker import Broker
+from interop.driver import SMALL
+from interop.test_hand_over import until
 from rmqstore.toolbox import repair
 from support import damage, repairs
 
@@ -118,3 +122,33 @@ def test_the_real_one_starts_after_any_kind_of_damage(broker, tmp_path, kind):
     finally:
         broker.shutdown()
     assert {place for place in whole if place[0] in ("orders", "bills")} <= shown
+
+
+def test_delays_and_groups_made_from_the_log(broker, tmp_path, broker_copy, compared):
+    """Each delayed message is delivered once, though the broker's own file was behind."""
+    root = broker_copy("broker-clean", tmp_path).root
+
+    def delivered():
+        with rmqstore.open(root) as store:
+            return Counter(
+                one.uniq_key
+                for one in store.scan()
+                if "DELAY" in one.properties and not one.topic.startswith("SCHEDULE_TOPIC")
+            )
+
+    with rmqstore.open(root) as store:
+        waiting = {one.message.uniq_key for one in store.delayed()}
+    before = delivered()
+    for name in ("delayOffset.json", "subscriptionGroup.json"):
+        for one in (name, f"{name}.bak"):
+            (root / "config" / one).write_bytes(b'{"off')
+    assert repair(root, apply=True).left == 0
+    assert waiting.isdisjoint(before)
+    broker.start(root, SMALL, {"autoCreateSubscriptionGroup": False})
+    try:
+        until(lambda: waiting <= set(delivered()))
+    finally:
+        broker.shutdown()
+    after = delivered()
+    assert after == before + Counter(waiting)
+    compared("test_repair delayed", len(after))

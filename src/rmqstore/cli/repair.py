@@ -121,7 +121,7 @@ def _action_row(one: Action, *, explained: bool) -> dict[str, object]:
     }
     if one.lost:
         row.update(lost=one.lost, dummies=one.dummies)
-    if explained or one.action == "none":
+    if explained or one.action in ("none", "set-aside-json"):
         row["message"] = one.message
     return row
 

@@ -143,12 +143,16 @@ def test_torn_json_is_set_aside(whole, tmp_path, name, torn):
     assert starts == ("loses" if torn == "alone" and name != "delayOffset.json" else (
         "starts" if torn == "alone" else "refuses"))  # fmt: skip
     [one, *_] = repair(root).actions
-    assert (one.action, one.file) == ("set-aside-json", f"config/{name}")
-    assert ("a broker does not start, and without both begins" in one.message) == (
-        torn != "alone")  # fmt: skip
+    known = name == "subscriptionGroup.json"  # by the groups' offsets
+    assert (one.action, one.file) == (
+        "rebuild-json" if known else "set-aside-json", f"config/{name}")  # fmt: skip
+    if not known:
+        assert ("a broker does not start, and without both begins" in one.message) == (
+            torn != "alone")  # fmt: skip
     done = repair(root, apply=True)
     assert done.left == 0
-    assert (root / done.actions[0].saved_to).read_bytes() == b'{"off'
+    if not known:
+        assert (root / done.actions[0].saved_to).read_bytes() == b'{"off'
     assert offline.broker_start(root).broker == "starts"
     assert repair(root).actions == ()
     undo(root, done.journal)

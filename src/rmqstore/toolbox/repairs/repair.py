@@ -22,6 +22,7 @@ from rmqstore.offline.locking import locked
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start import broker_start
 from rmqstore.offline.start_files import numbers_of
+from rmqstore.offline.start_json import read_json
 from rmqstore.toolbox.checks.file_checks import Tree, tree_of
 from rmqstore.toolbox.repairs.access import unreadable, unwritable
 from rmqstore.toolbox.repairs.derived import Derived, check_derived, file_numbers, in_threads
@@ -104,6 +105,8 @@ def repair(path: str | os.PathLike[str], *, config: Config = None, apply: bool =
     Afterwards a 4.9.3 broker starts and shows every message that is whole on the disk. Nothing is
     deleted: what is replaced, cut or in the way goes into ``rmqstore-repair-TIME`` in the store.
     No service runs meanwhile: nothing is delivered, committed or removed.
+
+    What this user may not read or write is an action ``"none"``, and then nothing is changed.
 
     A damaged part of the log becomes records that a broker passes over; where a queue names a
     record in it, a dummy of the same size, topic, queue and offset, so that queue offsets stay.
@@ -281,7 +284,7 @@ def _stages(
             yield headers
             derived = check_derived(plan, threads(None))
         yield _derived_changes(root, plan, derived, ())
-        yield _others(root, derived)
+        yield _others(root, config, derived)
     yield list(_closing(root, config, changed=run.changed))
     yield list(_left(root, config))
 
@@ -310,7 +313,7 @@ def _planned(places: LogPlaces, config: StoreConfig | None, tree: Tree) -> list[
         derived = check_derived(plan, threads(None))
         changes += header_changes(plan, derived)
         changes += _derived_changes(root, plan, derived, {one.action.file for one in changes})
-        changes += _others(root, derived)
+        changes += _others(root, config, derived)
     changes += _closing(root, config, changed=any(one.make for one in changes))
     changes += unwritable(root, changes)
     if not any(one.action.action == "move-repeated" for one in changes):  # not opened with them
@@ -390,19 +393,21 @@ def _derived_changes(
     return [Change(one, partial(make, one.file)) for one in actions]
 
 
-def _others(root: Path, derived: Derived) -> list[Change]:
+def _others(root: Path, config: Config, derived: Derived) -> list[Change]:
     """Return the changes of the JSON files."""
     queues: dict[str, list[int]] = {}
     for topic, queue_id in (key for key, state in derived.queues.items() if state.spans):
         queues.setdefault(topic, []).append(queue_id)
-    changes = list(json_changes(root))
+    named = read_json(root / paths.CONFIG / paths.TOPICS_JSON, "topicConfigTable", dict).names
+    topics = {*queues, *map(str, named)}
+    changes = list(json_changes(root, config, topics))
     unread = {one.action.file.removesuffix(".bak") for one in changes if one.make is None}
     if f"{paths.CONFIG}/{paths.TOPICS_JSON}" in unread:
         return changes
     here = {one.action.file for one in changes if one.make is not None}
-    topics = topics_change(root, queues)
-    if topics is not None and (topics.action.file not in here or topics.action.message):
-        changes.append(topics)
+    entered = topics_change(root, queues)
+    if entered is not None and (entered.action.file not in here or entered.action.message):
+        changes.append(entered)
     return changes
 
 

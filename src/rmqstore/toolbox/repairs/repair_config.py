@@ -9,7 +9,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rmqstore.base import layout
@@ -17,6 +17,7 @@ from rmqstore.base.syncing import sync_file
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.offsets import LIGHT_PREFIX, OffsetTable
 from rmqstore.brokerfiles.topics import TopicConfig, TopicTable
+from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import StoreCorruptError
 from rmqstore.files import paths
 from rmqstore.files.regular import kind_of, open_regular
@@ -25,6 +26,7 @@ from rmqstore.offline.start_json import JSON_FILES, read_json
 from rmqstore.services.stored import SYSTEM_TOPICS
 from rmqstore.toolbox.checks.file_checks import known_of_checkpoint
 from rmqstore.toolbox.repairs.journal import Journal
+from rmqstore.toolbox.repairs.remade_json import remade_delays, remade_groups
 from rmqstore.toolbox.repairs.repair_plan import Action, Change, foreign_changes, move, nothing
 
 __all__ = [
@@ -38,6 +40,17 @@ __all__ = [
 _AHEAD_MS = 86_400_000  # as opening: later times are no times
 _DEFAULT_QUEUES = 4
 _DIRECTORIES = (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX, paths.CONFIG)
+# For files that are moved away.
+_REMEDIES = {
+    paths.CONSUMER_OFFSET_JSON: "nothing else has them: put back a copy of either, or set those of "
+    "each group by 'rmqstore offsets STORE by-time -g GROUP --to TIME --apply' before the start",
+    paths.CONSUMER_FILTER_JSON: "consumers register them again when they connect",
+    paths.DELAY_OFFSET_JSON: "the log has no delayed message",
+    paths.SUBSCRIPTION_GROUP_JSON: "the log has no group: a broker makes them as they connect, "
+    "unless autoCreateSubscriptionGroup is false",
+}
+
+Config = StoreConfig | str | os.PathLike[str] | None
 
 
 def directory_changes(root: Path) -> Iterator[Change]:
@@ -107,8 +120,11 @@ def _ext_changes(root: Path, directory: Path, size: int) -> Iterator[Change]:
         yield Change(made, lambda journal, file=file: journal.resize(file, size))  # type: ignore[misc]
 
 
-def json_changes(root: Path) -> Iterator[Change]:
-    """Yield the changes of JSON files that a broker cannot read: from their ``.bak``, or none."""
+def json_changes(root: Path, config: Config, topics: Collection[str]) -> Iterator[Change]:
+    """Yield the changes of JSON files that a broker cannot read, or that are empty.
+
+    They come from their ``.bak``, else from the log, or are moved away. ``topics`` have queues.
+    """
     for name, table, kinds, without in JSON_FILES:
         path = root / paths.CONFIG / name
         main = read_json(path, table, kinds)
@@ -125,13 +141,14 @@ def json_changes(root: Path) -> Iterator[Change]:
             size = path.with_name(f"{name}.bak").stat().st_size
             action = Action("restore-json", file, None, size, f"{reason}: {name}.bak is whole")
             yield Change(action, _from_backup(root, file))
-        elif name == paths.TOPICS_JSON or (main.state == backup.state == "nothing"):
-            continue  # made from the log; or never there
-        elif "torn" in (main.state, backup.state) or main.state == "void":
+        elif name == paths.TOPICS_JSON:
+            continue  # made from the log below
+        elif main.reason or backup.reason:  # else neither was ever there
             other = f"{name}.bak: {backup.reason}" if backup.reason else f"there is no {name}.bak"
-            refuses = main.state != "void" and backup.state == "torn"
-            refused = "a broker does not start, and without both " * refuses
-            yield _set_aside(root, file, f"{reason}, and {other}", refused or "a broker ", without)
+            reason = f"{reason}, and {other}"
+            yield _remade(root, config, file, topics, reason) or _set_aside(
+                root, file, main.state != "void" and backup.state == "torn", reason, without
+            )
 
 
 def _offset_changes(root: Path, *, light_only: bool) -> Iterator[Change]:
@@ -145,8 +162,24 @@ def _offset_changes(root: Path, *, light_only: bool) -> Iterator[Change]:
             yield _unread(f"{paths.CONFIG}/{name}", error.strerror or str(error))
 
 
-def _set_aside(root: Path, file: str, reason: str, refused: str, without: str) -> Change:
-    """Return the move of a torn JSON file and its ``.bak``, which nothing else tells."""
+def _remade(
+    root: Path, config: Config, file: str, topics: Collection[str], reason: str
+) -> Change | None:
+    """Return the change that makes a JSON file from the log, if the log has what was in it."""
+    found = None
+    if file.endswith(paths.DELAY_OFFSET_JSON):
+        found = remade_delays(root, config)
+    elif file.endswith(paths.SUBSCRIPTION_GROUP_JSON):
+        found = remade_groups(root, topics)
+    if found is None:
+        return None
+    data, text = found
+    action = Action("rebuild-json", file, None, len(data), f"{reason}: {text}")
+    return Change(action, lambda journal: _put(journal, file, data))
+
+
+def _set_aside(root: Path, file: str, refuses: bool, reason: str, without: str) -> Change:
+    """Return the move of a JSON file and its ``.bak``, where nothing else has what was in it."""
     here = [one for one in (file, f"{file}.bak") if os.path.lexists(root / one)]
     size = sum(os.lstat(root / one).st_size for one in here)
 
@@ -154,7 +187,9 @@ def _set_aside(root: Path, file: str, reason: str, refused: str, without: str) -
         saved, *_ = [journal.move(one) for one in here]
         return saved
 
-    message = f"{reason}: {refused}begins without {without}; a copy of either is better"
+    start = "a broker does not start, and without both " if refuses else "a broker "
+    remedy = _REMEDIES.get(Path(file).name, "put back a copy of either, if it is needed")
+    message = f"{reason}: {start}begins without {without}: {remedy}"
     return Change(Action("set-aside-json", file, None, size, message), make)
 
 
