@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import Counter
 import random
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
