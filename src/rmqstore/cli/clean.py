@@ -14,7 +14,7 @@ from rmqstore.cli.common import (
     time_of,
     zone_option,
 )
-from rmqstore.cli.failures import USAGE, CliError, say
+from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
 from rmqstore.cli.output import Column
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.writers import writer_for
@@ -47,7 +47,9 @@ _COLUMNS = (
 @click.option("--apply", is_flag=True, help="Delete; the default is to show the plan.")
 @zone_option
 @output_option
+@click.pass_context
 def clean(
+    ctx: click.Context,
     *,
     store: str,
     config: str | None,
@@ -60,7 +62,7 @@ def clean(
 
     Whole files of the log go, the oldest first, never the last; then queue and index files that
     pointed only into them.  FILES, BYTES and MESSAGES count the log's, UNTIL is its first offset
-    afterwards, QUEUES are left without messages.
+    afterwards, QUEUES are left without messages.  Exit code 1: there is something to apply.
     """
     if before is None and config is None:
         open_store(store, "r", config).close()  # a missing store is the first error
@@ -75,3 +77,4 @@ def clean(
         writer.row({**dataclasses.asdict(found), "state": state})
     if found.files and not apply:
         say("nothing was changed; --apply deletes this")
+        ctx.exit(NOT_FOUND)

@@ -363,26 +363,29 @@ def _refuse_other(root: Path) -> None:
         raise CliError(f"{root} holds something else than a store; {hint}", USAGE)
 
 
-def read_config(config: str) -> tuple[StoreConfig, list[str]]:
-    """Read a broker.conf; return it, and the warnings about the file."""
-    from rmqstore.config.store_config import StoreConfig
+def read_config(config: str, *, strict: bool = False) -> tuple[StoreConfig, list[str]]:
+    """Read a broker.conf; return it, and the warnings about the file.
+
+    ``strict``: refuse values that a broker passes over.
+    """
+    from rmqstore.config.store_config import StoreConfig, read_as_broker
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            settings = StoreConfig.from_file(config)
+            settings = (StoreConfig.from_file if strict else read_as_broker)(config)
         except ValueError as error:
             raise CliError(str(error), USAGE) from None
     return settings, [str(warning.message) for warning in caught]
 
 
 def load_config(
-    config: str | None, warn: Callable[[str], None] | None = None
+    config: str | None, warn: Callable[[str], None] | None = None, *, strict: bool = False
 ) -> StoreConfig | None:
     """Read a broker.conf; warnings about it go to ``warn``, by default to standard error."""
     if config is None:
         return None
-    settings, warned = read_config(config)
+    settings, warned = read_config(config, strict=strict)
     for text in warned:
         (warn or say)(text)
     return settings
@@ -400,7 +403,7 @@ def open_store(
 
     # Ranges are shown here: logging would repeat them on standard error.
     log_nothing()
-    settings = load_config(config)
+    settings = load_config(config, strict=mode != "r")
     if copy:
         settings = config_of_copy(absolute(path), settings)
     with Progress("opening"):

@@ -239,7 +239,7 @@ def import_(
     chosen = _format_of(file, form)
     log_nothing()
     refuse_foreign(Path(store))
-    settings = load_config(config)
+    settings = load_config(config, strict=True)
     progress = Progress("importing", "messages")
     adds = Path(store).exists()  # else an interrupt leaves nothing
 

@@ -26,6 +26,7 @@ from rmqstore.cli.inspect import say_hidden
 from rmqstore.cli.output import Column
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.shown import Shown, form_option
+from rmqstore.cli.text import plural
 from rmqstore.cli.writers import writer_for
 from rmqstore.consume.groups import is_system_group
 from rmqstore.files.paths import CONFIG, CONSUMER_OFFSET_JSON, dead_letter_topic
@@ -191,14 +192,21 @@ def lag(
             found = _of_stream(opened, checkpoint, topic)
         else:
             found = _of_groups(opened, group, topic)
+        beyond = 0
         for one in found:
             progress.done += 1
+            beyond += checkpoint is None and one.committed > one.max_offset
             row: dict[str, Any] = {
                 column.name: getattr(one, column.name)
                 for column in columns
                 if column.name != "behind"
             }
             writer.row({**row, "behind": one.behind.total_seconds()})
+    if beyond:
+        say(
+            f"{plural(beyond, 'queue')} with a group beyond the end: a broker sets it back, to the "
+            "first message if that has offset 0; 'rmqstore verify' names each"
+        )
 
 
 def _of_groups(opened: MessageStore, group: str | None, topic: str | None) -> list[Lag]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,9 @@ from rmqstore.cli.output import Column, resolve
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.text import human_bytes, plural
 from rmqstore.cli.writers import writer_for
+from rmqstore.directory.lock_owner import LockOwner, lock_owner
 from rmqstore.errors import StoreCorruptError
-from rmqstore.files.paths import CONSUME_QUEUE
+from rmqstore.files.paths import CONSUME_QUEUE, parse_offset_file_name
 
 if TYPE_CHECKING:
     from rmqstore.config.store_config import StoreConfig
@@ -87,26 +89,59 @@ def repair(
             found = toolbox.repair(store, config=settings, apply=apply)
     for name in found.undone:
         say(f"{name}: ended in the middle; its changes were undone first")
-    with writer_for(output, _ACTION_COLUMNS) as writer:
+    is_table = resolve(output) == "table"
+    columns: Sequence[Column] = _ACTION_COLUMNS
+    if is_table and not found.lost:
+        columns = [one for one in columns if one.name not in ("lost", "dummies")]
+    with writer_for(output, columns) as writer:
         for one in found.actions:
-            writer.row(_action_row(one, explained=resolve(output) == "table"))
+            writer.row(_action_row(one, explained=is_table))
     if found.lost:
         say(_losses(found))
-    if not found.actions:
-        say("there is nothing to repair")
-    elif found.journal is not None:
-        say(f"the old bytes are in {found.journal}; --undo {found.journal} puts them back")
-    elif undo is None:
-        mended = any(one.action != "none" for one in found.actions)
-        say("nothing was changed; --apply repairs it" if mended else "nothing was changed")
+    say(_outcome(found, store, config, apply=apply, undo=undo is not None))
     if found.left:
         ctx.exit(NOT_FOUND)
+
+
+def _outcome(found: Repair, store: str, config: str | None, *, apply: bool, undo: bool) -> str:
+    """Return what was changed, and the command that goes on."""
+    from rmqstore.toolbox.checks.next_command import command_line
+
+    owner = None if apply or undo else _owner(store)
+    if owner is not None:
+        text = _in_use(owner)
+    elif not found.actions:
+        text = "there is nothing to repair"
+    elif undo:
+        text = f"{plural(len(found.actions), 'change')} undone: the files are as they were before"
+    elif found.journal is not None:
+        back = command_line("repair", store, ("--undo", found.journal))
+        text = f"the old bytes are in {found.journal}; to put them back: {back}"
+    elif apply or all(one.action == "none" for one in found.actions):
+        text = "nothing was changed"
+    else:
+        change = command_line("repair", store, ("--apply",), config)
+        text = f"nothing was changed; to repair it: {change}"
+    return text
+
+
+def _in_use(owner: LockOwner) -> str:
+    return f"the store is in use by {owner}; stop it first: until then nothing is changed"
+
+
+def _owner(store: str) -> LockOwner | None:
+    try:
+        return lock_owner(store)
+    except OSError:
+        return None
 
 
 def _losses(found: Repair) -> str:
     """Return the messages that are lost for good, and their bytes."""
     size = human_bytes(sum(one.bytes for one in found.actions if one.lost))
     became = f"{found.dummies:,} become dummies, so that their queue offsets stay"
+    if found.dummies:
+        became += "; consumers get each as a body of zeros with the property RMQSTORE_LOST"
     return f"{plural(found.lost, 'message')} in {size} of damage are lost for good: {became}"
 
 
@@ -121,9 +156,20 @@ def _action_row(one: Action, *, explained: bool) -> dict[str, object]:
     }
     if one.lost:
         row.update(lost=one.lost, dummies=one.dummies)
+    if explained:
+        row["file"] = _shown(one.file)
     if explained or one.action in ("none", "set-aside-json"):
         row["message"] = one.message
     return row
+
+
+def _shown(file: str) -> str:
+    """Return a file for people: of a queue's, the topic and queue, and where it begins."""
+    first, *place = file.split("/")
+    start = parse_offset_file_name(place[-1]) if len(place) == 3 else None
+    if first != CONSUME_QUEUE or start is None:
+        return file
+    return "/".join(place[:2]) + (f" at {start}" if start else "")
 
 
 @store_command(
@@ -155,6 +201,8 @@ def rebuild(
     rmqstore-repair-TIME/, see repair --undo.  Exit code 1: a file differs.
     """
     from rmqstore import toolbox
+    from rmqstore.toolbox.checks.next_command import command_line
+    from rmqstore.toolbox.repairs.journal import journals
 
     log_nothing()
     both = queues == index
@@ -171,18 +219,25 @@ def rebuild(
                 config=settings,
             )
     except StoreCorruptError as error:
-        raise CliError(f"{error}; 'rmqstore repair' mends the log first", UNREADABLE) from None
+        first = command_line("repair", store, (), config)
+        raise CliError(f"{error}; to mend the log first: {first}", UNREADABLE) from None
     with writer_for(output, _REBUILT_COLUMNS) as writer:
         for one in found:
-            writer.row(_rebuilt_row(one))
+            writer.row(_rebuilt_row(one, explained=resolve(output) == "table"))
     differing = sum(not one.same for one in found)
     if not differing:
         say("all files are as the log has them")
         return
     if apply:
-        say("made anew; the old files are in the newest rmqstore-repair-*: repair --undo takes it")
+        name = journals(Path(store))[-1].name
+        back = command_line("repair", store, ("--undo", name))
+        say(f"made anew; the old files are in {name}; to put them back: {back}")
     else:
-        say(f"{differing} of {len(found)} files differ; --apply makes them anew")
+        only = ["--queues"] * (queues and not both) + ["--index"] * (index and not both)
+        way = f"to make them anew: {command_line('rebuild', store, (*only, '--apply'), config)}"
+        if (owner := _owner(store)) is not None:
+            way = _in_use(owner)
+        say(f"{differing} of {len(found)} files differ; {way}")
     if guessed:
         say(guessed)
     if not apply:
@@ -205,6 +260,7 @@ def _guessed_sizes(store: str, settings: StoreConfig | None) -> str | None:
     )
 
 
-def _rebuilt_row(one: Rebuilt) -> dict[str, object]:
+def _rebuilt_row(one: Rebuilt, *, explained: bool) -> dict[str, object]:
     counted = "units" if one.rebuilt == "queue" else "entries"
-    return {"rebuilt": one.rebuilt, "file": one.file, counted: one.count, "same": one.same}
+    file = _shown(one.file) if explained else one.file
+    return {"rebuilt": one.rebuilt, "file": file, counted: one.count, "same": one.same}

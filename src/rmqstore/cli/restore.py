@@ -54,11 +54,12 @@ def restore(
 
     PLACE is the log's present content at their place: filler, empty, same, written, gone. Valid
     records go back over a filler, or to the end of the log if nothing was written there since.
-    First --apply recovers the store, as opening it to write does.
+    First --apply recovers the store, as opening it to write does.  Exit code 1: there is something
+    to apply, or with --apply valid records are left.
     """
     from rmqstore.offline import quarantine
 
-    settings = load_config(config)
+    settings = load_config(config, strict=True)
     with Progress("restoring" if apply else "reading"):
         if apply:
             found = quarantine.restore(store, config=settings)
@@ -69,6 +70,7 @@ def restore(
         for each in found:
             if each.restorable:
                 state = "restored" if apply else "restorable"
+                left += not apply
             elif each.place == "same":
                 state = "in the log"
             elif each.records:

@@ -172,7 +172,7 @@ def serve(
     refuse_foreign(Path(store))
     write_log(partial(in_options, verb=serve))
     # Warnings go to the log, as do later ones when it is applied.
-    settings = load_config(config, lambda text: _LOG.warning("%s", text))
+    settings = load_config(config, lambda text: _LOG.warning("%s", text), strict=True)
     wait_for_signal = _stop_on_signals()
     from rmqstore.config.file_sizes import java_keys
     from rmqstore.serve.conf import BrokerConf

@@ -259,10 +259,12 @@ def print_fields(
     *,
     bad: str = "",
     red: Collection[str] = (),
+    whole: Collection[str] = (),
 ) -> None:
     """Print names and values, folded at blanks on a terminal.
 
-    ``bad`` ends the title, in red, as are the names in ``red``.
+    ``bad`` ends the title, in red, as are the names in ``red``. Values of the names in ``whole``,
+    which people copy, are not folded.
     """
     available = room()
     paint = _write_line if available is None else _painter()
@@ -276,7 +278,7 @@ def print_fields(
     width = max((len(name) for name, _ in fields), default=0)
     for name, value in fields:
         style = "bold red" if name in red else "bold cyan"
-        beside = _folded(value, available, width + len(_GAP))
+        beside = _folded(value, None if name in whole else available, width + len(_GAP))
         if beside is None:
             below = _wrapped(value, max(1, (available or 1) - len(_GAP)))
             lines = [name, *(_GAP + line for line in below)]

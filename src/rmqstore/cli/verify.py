@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +16,8 @@ from rmqstore.cli.progress import Progress
 from rmqstore.cli.table import print_fields
 from rmqstore.cli.text import human_count, plural, shorten
 from rmqstore.cli.writers import writer_for
+from rmqstore.files.links import absolute
+from rmqstore.files.paths import COMMIT_LOG
 
 if TYPE_CHECKING:
     from rmqstore.offline import Finding
@@ -68,9 +69,14 @@ def verify(
         progress.done = done
 
     with progress:
-        report = report_on(store, settings, full=full, jobs=jobs, done=count)
-    if report.fix is not None and config is not None:
-        report = replace(report, fix=f"{report.fix} -c {shlex.quote(config)}")
+        report = report_on(
+            store,
+            settings,
+            full=full,
+            jobs=jobs,
+            done=count,
+            config_file=None if config is None else absolute(config),
+        )
     form = resolve(output)
     if form == "table":
         _show(store, report)
@@ -123,7 +129,11 @@ def _show(store: str, report: Report) -> None:
         fields.append(("unseen", _UNSEEN))
     if report.fix is not None:
         fields.append(("next", report.fix))
-    elif report.clean:
+        if (more := _alone(report) - 1) > 0:
+            fields.append(("then", f"verify again: {plural(more, 'offset')} more to set"))
+    elif not report.clean:
+        fields.append(("next", _by_hand(store, report)))
+    else:
         fields.append(("next", "nothing: there is nothing to mend"))
     text = report.start.text
     print_fields(
@@ -131,7 +141,30 @@ def _show(store: str, report: Report) -> None:
         fields,
         bad=text if report.broker != "starts" else "",
         red=("stop", "lost"),
+        whole=("its log", "next"),
     )
+
+
+def _by_hand(store: str, report: Report) -> str:
+    """Return what is done about problems that no command mends."""
+    from rmqstore.toolbox.checks.next_command import command_line, is_in_use
+
+    if is_in_use(report.problems):
+        return "stop the process that has it, then verify again"
+    if any(one.kind == "newer-format" and one.by_start for one in report.problems):
+        away = command_line("export", store, ("messages.jsonl",))
+        return f"run RocketMQ 5 on it; to take its messages elsewhere: {away}"
+    if any((one.kind, one.file) == ("missing-file", COMMIT_LOG) for one in report.problems):
+        again = command_line("verify", store, ("-c", "broker.conf"))
+        return f"put the log's files back; if they are elsewhere: {again}"
+    return "see to these by hand, then verify again"
+
+
+def _alone(report: Report) -> int:
+    """Return the number of commands, if each mends one problem."""
+    commands = [one.command for one in report.problems if one.command]
+    verb = shlex.split(report.fix or "")[1:2]
+    return len(commands) if commands and verb == [commands[0][0]] else 0
 
 
 def _text(one: Finding) -> str:

@@ -18,6 +18,7 @@ __all__ = [
     "Described",
     "Spec",
     "boolean",
+    "broker_effect",
     "check_value",
     "choice",
     "file_size",
@@ -32,6 +33,7 @@ __all__ = [
 _KEY = "rmqstore"
 _LINE_WIDTH = 76  # of a field's description: help() adds four
 _INDENT = "    "
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _HOST = re.compile(r"(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 
 
@@ -74,6 +76,15 @@ class Spec(NamedTuple):
         if self.choices:
             return " or ".join(self.choices)
         return self.form_name or "text"
+
+
+def broker_effect(spec: Spec, value: str) -> str:
+    """Return what a broker makes of a value that its setter cannot take; empty if it takes it."""
+    if spec.kind is bool:
+        return "takes it as false"
+    if spec.choices or (spec.kind is int and not _INTEGER.fullmatch(value)):
+        return "ignores it without a word"
+    return ""
 
 
 def integer(java: str, default: int | None, low: int, high: int = INT32_MAX, **more: Any) -> Any:

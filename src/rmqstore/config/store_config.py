@@ -16,6 +16,7 @@ from rmqstore.base import layout
 from rmqstore.config.fields import (
     Described,
     boolean,
+    broker_effect,
     check_value,
     choice,
     file_size,
@@ -29,7 +30,7 @@ from rmqstore.config.fields import (
 if TYPE_CHECKING:
     from rmqstore.services.transaction import InDoubt
 
-__all__ = ["RmqStoreWarning", "StoreConfig"]
+__all__ = ["RmqStoreWarning", "StoreConfig", "read_as_broker"]
 
 _HOURS = r"\s*([01]?\d|2[0-3])\s*(;\s*([01]?\d|2[0-3])\s*)*;?"
 _LEVELS = r"[0-9]{1,9}[smhd]( [0-9]{1,9}[smhd])*"
@@ -308,6 +309,11 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
             A value is out of range, the log is DLedger's, or the format is invalid;
             the message has path and line.
         """
+        return cls._read(path, as_broker=False)
+
+    @classmethod
+    def _read(cls, path: str | os.PathLike[str], *, as_broker: bool) -> StoreConfig:
+        """Read a ``broker.conf``; ``as_broker``: warn of values that a broker passes over."""
         from rmqstore.config.brokerconf import read_properties
 
         by_key = {spec.java: name for name, spec in _SPECS.items() if spec.java}
@@ -318,19 +324,30 @@ class StoreConfig:  # noqa: PLW1641 - the dataclass has __hash__
             value = entry.value.strip()
             if name is None:
                 if (hint := _hint(entry.key, value, where, by_key)) is not None:
-                    warnings.warn(f"{where}: {hint}", RmqStoreWarning, stacklevel=2)
+                    warnings.warn(f"{where}: {hint}", RmqStoreWarning, stacklevel=3)
                 continue
             if value != entry.value and _SPECS[name].kind is not str:
                 hint = f"{entry.key} has a space behind its value: a broker ignores it"
-                warnings.warn(f"{where}: {hint}", RmqStoreWarning, stacklevel=2)
+                warnings.warn(f"{where}: {hint}", RmqStoreWarning, stacklevel=3)
             try:
                 fields[name] = parse_value(entry.key, value, _SPECS[name], _DEFAULTS[name])
             except ValueError as error:
-                raise ValueError(f"{where}: {error}") from None
+                effect = broker_effect(_SPECS[name], value)
+                if not as_broker or not effect:
+                    raise ValueError(f"{where}: {error}") from None
+                hint = f"{error}: a 4.9.3 broker {effect}"
+                warnings.warn(f"{where}: {hint}", RmqStoreWarning, stacklevel=3)
+                if _SPECS[name].kind is bool:
+                    fields[name] = False
         try:
             return cls(**fields)
         except ValueError as error:
             raise ValueError(f"{os.fspath(path)}: {error}") from None
+
+
+def read_as_broker(path: str | os.PathLike[str]) -> StoreConfig:
+    """Read a ``broker.conf`` as a broker does; warn of values that it passes over."""
+    return StoreConfig._read(path, as_broker=True)
 
 
 def _hint(key: str, value: str, where: str, by_key: Mapping[str, str]) -> str | None:

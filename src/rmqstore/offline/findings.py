@@ -8,6 +8,9 @@ from typing import Any, Literal
 __all__ = ["BrokerStart", "Finding"]
 
 
+_LOG_DAMAGE = ("bad-record", "gap", "hole")
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Finding on a 4.9.3 broker's start.
@@ -32,6 +35,8 @@ class Finding:
         The start loses them; otherwise they are gone already.
     loops : bool
         The start never ends.
+    command : tuple of str
+        Verb and options of the command that mends this alone; empty if there is none.
     """
 
     severity: Literal["stop", "lost", "warn"]
@@ -43,6 +48,7 @@ class Finding:
     messages: int = 0
     by_start: bool = False
     loops: bool = False
+    command: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the finding as a JSON object."""
@@ -86,5 +92,16 @@ class BrokerStart:
             return "a 4.9.3 broker would wait for ever at its start"
         if self.broker == "loses":
             count = f"{self.messages_lost:,} message{'' if self.messages_lost == 1 else 's'}"
-            return f"a 4.9.3 broker would start, and lose {count if self.messages_lost else 'data'}"
+            count = count if self.messages_lost else "data"
+            if any(one.kind == "newer-format" and one.by_start for one in self.findings):
+                return f"of RocketMQ 5: a 4.9.3 broker must not start on it, and would lose {count}"
+            return f"a 4.9.3 broker would start, and lose {count}"
+        # One that queues name no message of may have had any number.
+        gone = [one.messages for one in self.findings if one.kind in _LOG_DAMAGE]
+        if gone and all(gone):
+            return f"a 4.9.3 broker would start; {_messages(sum(gone))} lost already"
         return "a 4.9.3 broker would start"
+
+
+def _messages(count: int) -> str:
+    return "1 message is" if count == 1 else f"{count:,} messages are"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqstore import opening
-from rmqstore.config.store_config import StoreConfig
+from rmqstore.config.store_config import StoreConfig, read_as_broker
 from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreNotFoundError
 from rmqstore.files import paths
@@ -68,7 +68,7 @@ def broker_start(
     """
     chosen = config
     if chosen is not None and not isinstance(chosen, StoreConfig):
-        chosen = StoreConfig.from_file(chosen)
+        chosen = read_as_broker(chosen)
     try:
         with opening.open(path, config=chosen) as opened:
             return broker_start_of(opened, chosen)

@@ -95,7 +95,7 @@ def _file_findings(
                 by_start=bool(backup.reason) and name != paths.DELAY_OFFSET_JSON,
             )  # fmt: skip
         elif waiting:
-            message = "missing: a broker delivers every delayed message again"
+            message = "missing: a broker delivers every delayed message again; put back a copy"
             yield Finding("warn", "missing-file", file, None, message)
         return
     reason = main.reason or "missing"

@@ -56,7 +56,7 @@ def loss_findings(
     ends = QueueEnds(opened, root, sizes, whole=examined is not None)
     times = _checkpoint(root)
     from_file = recovery_start(root, log)
-    yield from _gaps(root, log, sizes.log, None if killed else ends.dispatched)
+    yield from _gaps(opened, root, log, sizes.log, None if killed else ends.dispatched)
     damaged = [
         one
         for one in (opened.recovery.ranges if examined is None else examined)
@@ -95,7 +95,11 @@ def recovery_start(root: Path, log: Sequence[tuple[int, str]]) -> int:
 
 
 def _gaps(
-    root: Path, log: list[tuple[int, str]], size: int, dispatched: int | None
+    opened: MessageStore,
+    root: Path,
+    log: list[tuple[int, str]],
+    size: int,
+    dispatched: int | None,
 ) -> Iterator[Finding]:
     """Yield the gaps between log files.
 
@@ -115,8 +119,17 @@ def _gaps(
             gap,
             f"the log lacks {after - gap} bytes between two files: put the missing ones back",
             line=_BEHIND_LINE.format(gap, "...", "...") if loops else None,
+            messages=_named(opened, gap, after),
             loops=loops,
         )
+
+
+def _named(opened: MessageStore, start: int, stop: int) -> int:
+    """Return the number of records that queues name in a part of the log, 0 if unknown."""
+    try:
+        return len(records_in(opened.core, start, stop))
+    except (StoreError, OSError):
+        return 0
 
 
 def _damage(
@@ -136,7 +149,8 @@ def _damage(
         begin, path = next((file for file in reversed(log) if file[0] <= one.start), log[0])
         newer = one.records == 0
         lost = count_from(opened.core, one.start if newer else one.stop) if one is met else 0
-        message = f"bytes {one.start} to {one.stop} of the log are damaged ({one.reason})"
+        message = f"bytes {one.start} to {one.stop} of the log are "
+        message += one.reason if newer else f"damaged ({one.reason})"
         line = None
         if one is met:
             message += "; a broker cuts the log there, with all whole records behind"
@@ -145,7 +159,7 @@ def _damage(
         yield Finding(
             "lost", "newer-format" if newer else "bad-record", relative(root, path), one.start,
             message, line=line,
-            messages=lost if one is met else one.records or 0, by_start=one is met and lost > 0,
+            messages=lost or one.records or 0, by_start=lost > 0,
         )  # fmt: skip
 
 

@@ -249,7 +249,13 @@ class Snapshots:
             flush_disk_type="ASYNC_FLUSH",
         )
         log = LogPath(str(making / _MAKING_LOG), False)
+        times = {one: one.stat() for one in (making / _MAKING_LOG).iterdir()}
         self._settle(str(making), config, log, on_corruption)
+        # After a kill recovery writes the same bytes again: retention, and the next run of a
+        # backup, go by the times of the store's files.
+        for one, status in times.items():
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(one, ns=(status.st_atime_ns, status.st_mtime_ns))
         # Index files that recovery rebuilt: the copy needs no old ones.
         shutil.rmtree(making / paths.QUARANTINE / paths.INDEX, ignore_errors=True)
         with contextlib.suppress(OSError):

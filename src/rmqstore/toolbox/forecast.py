@@ -18,7 +18,7 @@ from rmqstore.base.layout import INT64_MAX
 from rmqstore.base.times import format_millis, to_millis
 from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
 from rmqstore.config.brokerconf import read_properties
-from rmqstore.config.store_config import StoreConfig
+from rmqstore.config.store_config import StoreConfig, read_as_broker
 from rmqstore.consume.lag import bounds_by_topic, with_uncommitted
 from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreCorruptError, StoreError
@@ -160,7 +160,7 @@ def broker_config(path: str | os.PathLike[str] | None) -> StoreConfig:
     unset = {"clean_file_forcibly_enable": True}  # what an embedded store has otherwise
     if path is None:
         return StoreConfig(file_reserved_time=_RESERVED_HOURS).replace(**unset)
-    config = StoreConfig.from_file(path)
+    config = read_as_broker(path)
     if any(one.key == "cleanFileForciblyEnable" for one in read_properties(path)):
         return config
     return config.replace(**unset)

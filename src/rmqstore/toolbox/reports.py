@@ -21,7 +21,7 @@ from rmqstore.errors import StoreError
 from rmqstore.files.paths import dead_letter_topic
 from rmqstore.offline.start_losses import log_of
 from rmqstore.toolbox import report_html as page
-from rmqstore.toolbox.checks.verify import Report, report_on
+from rmqstore.toolbox.checks.verify import Report, verify
 from rmqstore.toolbox.forecast import broker_config, plan_of
 from rmqstore.toolbox.settings import ConfigEntry, config_lint, config_show
 from rmqstore.toolbox.sizes import disk_use_of
@@ -99,10 +99,7 @@ def report(
     with catch_warnings():
         simplefilter("ignore")  # the page has them
         chosen = config if isinstance(config, StoreConfig) else broker_config(config)
-        given = config
-        if given is not None and not isinstance(given, StoreConfig):
-            given = StoreConfig.from_file(given)
-        text = _Page(root, chosen, config, redact).text(report_on(root, given, full=False), target)
+        text = _Page(root, chosen, config, redact).text(verify(root, config=config), target)
     _write(text, target)
     return target
 

@@ -16,7 +16,7 @@ from rmqstore.base.layout import UNIT_BYTES
 from rmqstore.brokerfiles import fastjson
 from rmqstore.brokerfiles.configfile import MAX_BYTES
 from rmqstore.config.brokerconf import OTHER_KEYS, Setting, nearest_key, read_entries
-from rmqstore.config.fields import Spec, parse_value, specs_of
+from rmqstore.config.fields import broker_effect, parse_value, specs_of
 from rmqstore.config.meanings import MEANINGS, meaning_of
 from rmqstore.config.reasons import MEANINGLESS, REFUSED
 from rmqstore.config.store_config import StoreConfig
@@ -230,7 +230,9 @@ class _Values:
             try:
                 self.given[key] = parse_value(key, one.value.strip(), spec, default)
             except ValueError as error:
-                self.errors[key] = str(error).removeprefix(f"{key} is ") + _effect(one, spec)
+                effect = broker_effect(spec, one.value.strip())
+                effect = effect and f": a 4.9.3 broker {effect}"
+                self.errors[key] = str(error).removeprefix(f"{key} is ") + effect
 
     def __getitem__(self, key: str) -> Any:
         """Return a value, or its default."""
@@ -257,16 +259,6 @@ def _checked(one: Setting, last: Setting, values: _Values) -> ConfigEntry:
     elif one.key in REFUSED and one.value.strip().lower() == "true":
         problem = f"refused here: {REFUSED[one.key][1]}"
     return ConfigEntry(one.key, one.value, one.line, problem, near, meaning)
-
-
-def _effect(one: Setting, spec: Spec) -> str:
-    """Return what a broker makes of a value that its setter cannot take; empty if it takes it."""
-    value = one.value.strip()
-    if spec.kind is bool:
-        return ": a 4.9.3 broker takes it as false"
-    if spec.choices or (spec.kind is int and not _INTEGER.fullmatch(value)):
-        return ": a 4.9.3 broker ignores it without a word"
-    return ""
 
 
 def _port(value: str) -> str | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import Result
 
 import rmqstore
 from rmqstore.base.times import format_millis
@@ -24,6 +27,12 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
+def planned(result: Result) -> list[dict[str, Any]]:
+    """Return the rows of a plan with something to do."""
+    assert result.exit_code == 1, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
 def test_shows_then_deletes(root: Path, run: Run) -> None:
     with rmqstore.open(root) as store:
         before = store["t"][0][-1].store_timestamp
@@ -31,7 +40,8 @@ def test_shows_then_deletes(root: Path, run: Run) -> None:
     assert wanted.files
     text = format_millis(before)
     result = run("clean", root, "--before", text)
-    [row] = rows(result)
+    assert result.exit_code == 1
+    [row] = planned(result)
     assert row == {
         "files": wanted.files,
         "bytes": wanted.bytes,
@@ -41,7 +51,7 @@ def test_shows_then_deletes(root: Path, run: Run) -> None:
         "state": "deletable",
     }
     assert "--apply deletes this" in result.stderr
-    assert rows(run("clean", root, "--before", text)) == [row]
+    assert planned(run("clean", root, "--before", text)) == [row]
     done = run("clean", root, "--before", text, "--apply")
     assert rows(done) == [row | {"state": "deleted"}]
     assert done.stderr == ""
@@ -63,7 +73,7 @@ def test_a_configuration_has_the_hours(root: Path, run: Run, tmp_path: Path) -> 
     conf.write_text(conf.read_text() + "fileReservedTime=0\n")
     with rmqstore.open(root) as store:  # the last minute is in the future of this clock
         wanted = store.delete_expired(before=store["t"][0][149].store_timestamp + 1, dry_run=True)
-    [row] = rows(run("clean", root, "-c", conf))
+    [row] = planned(run("clean", root, "-c", conf))
     assert 0 < row["files"] == wanted.files
 
 
@@ -73,4 +83,4 @@ def test_refusals(root: Path, run: Run) -> None:
     assert run("clean", root / "none", "--before", "now").exit_code == 4
     with rmqstore.open(root, "r+"):
         assert "open" in one_line(run("clean", root, "--before", "now", "--apply"), 3)
-        assert rows(run("clean", root, "--before", "now"))
+        assert planned(run("clean", root, "--before", "now"))

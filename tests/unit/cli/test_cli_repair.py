@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def test_repair(run: Run, root: Path) -> None:
     before = repairs.tree(root)
     planned = run("repair", root)
     assert planned.exit_code == 1
-    assert "--apply repairs it" in planned.stderr
+    assert planned.stderr.endswith(f"to repair it: rmqstore repair {root} --apply\n")
     moved, closed = [json.loads(line) for line in planned.stdout.splitlines()]
     assert list(moved) == ACTION
     assert (moved["action"], moved["file"], moved["offset"]) == (
@@ -42,9 +43,13 @@ def test_repair(run: Run, root: Path) -> None:
     assert moved["done"]
     assert (root / str(moved["saved_to"])).read_bytes() == b"x"
     [journal] = [one.name for one in root.iterdir() if one.name.startswith("rmqstore-repair-")]
-    assert f"--undo {journal} puts them back" in applied.stderr
+    command = f"rmqstore repair {root} --undo {journal}"
+    assert applied.stderr.endswith(f"to put them back: {command}\n")
     assert run("repair", root).exit_code == 0
-    assert run("repair", root, "--undo", journal).exit_code == 0
+    undone = run("repair", root, "--undo", journal, "-o", "table")
+    assert undone.exit_code == 0
+    assert "lost" not in undone.stdout
+    assert undone.stderr == "rmqstore: 3 changes undone: the files are as they were before\n"
     assert repairs.tree(root) == before
     assert "--undo must be a journal of" in one_line(run("repair", root, "--undo", journal), 2)
     assert "takes no --apply" in one_line(run("repair", root, "--undo", "x", "--apply"), 2)
@@ -58,6 +63,7 @@ def test_what_is_left_is_exit_code_1(run: Run, root: Path) -> None:
         done = run("repair", root, *words)
         assert done.exit_code == 1
         assert '"action":"none"' in done.stdout
+        assert done.stderr == "rmqstore: nothing was changed\n"
         assert "mount its disk" in done.stdout
 
 
@@ -71,12 +77,18 @@ def test_rebuild(run: Run, root: Path) -> None:
     assert list(found[0]) == ["rebuilt", "file", "units", "same"]
     assert list(found[-1]) == ["rebuilt", "file", "entries", "same"]
     repairs.DAMAGE["queue-units-zeroed"](root)
-    assert run("rebuild", root).exit_code == 1
+    done = run("rebuild", root)
+    assert done.exit_code == 1
+    assert done.stderr.endswith(f"to make them anew: rmqstore rebuild {root} --apply\n")
+    done = run("rebuild", root, "--queues")
+    assert done.stderr.endswith(f": rmqstore rebuild {root} --queues --apply\n")
     assert run("rebuild", root, "--index").exit_code == 0
     done = run("rebuild", root, "--queues", "--jobs", "1", "--apply")
     assert done.exit_code == 0
     assert [one["file"] for one in rows(done) if not one["same"]] == [repairs.queue_file(0)]
     assert run("rebuild", root).exit_code == 0
+    [journal] = [one.name for one in root.iterdir() if one.name.startswith("rmqstore-repair-")]
+    assert done.stderr.endswith(f"to put them back: rmqstore repair {root} --undo {journal}\n")
 
 
 def test_a_store_in_use_and_none(run: Run, root: Path) -> None:
@@ -84,6 +96,14 @@ def test_a_store_in_use_and_none(run: Run, root: Path) -> None:
         for verb in ("repair", "rebuild"):
             assert "open for writing" in one_line(run(verb, root, "--apply"), 3)
         assert "open for writing" in one_line(run("repair", root, "--undo", "x"), 3)
+        (root / "index/20260101000000000").write_bytes(b"")
+        planned = run("rebuild", root)
+        assert planned.exit_code == 1
+        assert "files differ; the store is in use by process" in planned.stderr
+        (root / "index/20260101000000000").unlink()
+        planned = run("repair", root)
+        assert (planned.stdout, planned.exit_code) == ("", 0)
+        assert "the store is in use by process" in planned.stderr
     for verb in ("repair", "rebuild"):
         one_line(run(verb, root.parent / "none"), 4)
 
@@ -117,8 +137,21 @@ def test_the_lost_messages_are_counted(run: Run, tmp_path: Path, damage: str) ->
     for shown in (planned, done):
         assert f"{lost} messages in" in shown.stderr
         assert f"are lost for good: {lost} become dummies" in shown.stderr
+        assert "body of zeros with the property RMQSTORE_LOST" in shown.stderr
         counted = [one for one in map(json.loads, shown.stdout.splitlines()) if "lost" in one]
         assert sum(one["lost"] for one in counted) == lost
         assert sum(one["dummies"] for one in counted) == lost
     now = repairs.readable(root)
     assert len(now) == len(before) + lost == repairs.COUNT
+
+
+@pytest.mark.parametrize("verb", ["repair", "rebuild"])
+def test_a_queue_is_named_by_its_topic(root: Path, verb: str) -> None:
+    with rmqstore.open(root, "r+") as store:
+        for _ in range(150):
+            store.put("a_longer_name", b"x", queue_id=0)
+    for number in range(2):
+        repairs.patch(f"consumequeue/a_longer_name/0/{2000 * number:020}", 20, bytes(20))(root)
+    text = "\n".join(on_terminal(80, verb, root).lines)
+    found = re.findall(r" (\S*a_longer_name\S*(?: at \d+)?) ", text)
+    assert found == ["a_longer_name/0", "a_longer_name/0 at 2000"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pty
@@ -38,7 +39,8 @@ def root(made: Path, tmp_path: Path) -> Path:
 
 
 def test_a_good_store(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["rmqstore.toolbox.checks.verify"], "_SMALL", -1)
+    module = importlib.import_module("rmqstore.toolbox.checks.verify")
+    monkeypatch.setattr(module, "_SMALL", -1)
     result = run("verify", root)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
@@ -155,7 +157,12 @@ def test_on_a_terminal(root: Path, columns: int) -> None:
         assert len(red) == 2  # the verdict, and what stops it
         assert not any("warn" in line for line in red)
     plain = re.sub("\x1b\\[[0-9;]*m", "", text.decode())
-    widths = [len(line) for line in plain.splitlines()[1:]]
+    [command] = [line for line in plain.splitlines() if line.startswith("next")]
+    assert command.split(maxsplit=1)[1] == f"rmqstore repair {root}"
+    [quoted] = [line for line in plain.splitlines() if line.startswith("its log")]
+    assert quoted.endswith("please check it manually")
+    folded = [line for line in plain.splitlines()[1:] if line not in (command, quoted)]
+    widths = [len(line) for line in folded]
     longest = max(len(word) for word in plain.split())
     assert max(widths) <= max(columns, longest + 12)
 
@@ -185,3 +192,33 @@ def test_plan(run: Run, root: Path, tmp_path: Path) -> None:
     assert result.stderr.count("'foo'") == 1
     assert run("plan", root, "-o", "csv").stdout.startswith("event,at,why,files,bytes,messages")
     assert "--at must be" in one_line(run("plan", root, "--at", "soon"), 2)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_messages_that_are_lost_already(run: Run, root: Path, killed: bool) -> None:
+    """As many as repair replaces by dummies."""
+    (root / f"commitlog/{3 * damaged_store.LOG_SIZE:020}").unlink()
+    if killed:
+        (root / "abort").touch()
+    lost = rmqstore.toolbox.repair(root).lost
+    assert lost > 5
+    table = run("verify", root, "-o", "table").stdout.splitlines()
+    assert table[0] == f"{root}: a 4.9.3 broker would start; {lost} messages are lost already"
+    first = rows(run("verify", root))[0]
+    assert (first["broker"], first["messages_lost"]) == ("starts", 0)
+
+
+def test_what_is_done_by_hand_is_the_last_word(run: Run, root: Path, five_store: Any) -> None:
+    table = run("verify", five_store.root, "-o", "table").stdout.splitlines()
+    assert table[0] == (
+        f"{five_store.root}: of RocketMQ 5: a 4.9.3 broker must not start on it, and would lose "
+        "1,500 messages"
+    )
+    assert "bytes 0 to 2037 of the log are a record of RocketMQ 5" in "".join(table)
+    assert table[-1].startswith("next     run RocketMQ 5 on it")
+    (root / "consumequeue/Topic1/9").symlink_to("nowhere")
+    table = run("verify", root, "-o", "table").stdout.splitlines()
+    assert table[-1] == "next     see to these by hand, then verify again"
+    shutil.rmtree(root / "commitlog")
+    table = run("verify", root, "-o", "table").stdout.splitlines()
+    assert table[-1].endswith(f"rmqstore verify {root} -c broker.conf")

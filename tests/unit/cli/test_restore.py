@@ -88,7 +88,7 @@ def test_what_was_filled_goes_back_once_it_is_right_again(root):
         file.write(bytes([byte ^ 1]))
     before = state(root)
     result = run(root)
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     assert rows(result)[0]["state"] == "restorable"
     assert "--apply" in result.stderr
     assert state(root) == before

@@ -107,6 +107,22 @@ def test_beside_a_live_owner(root: Path, tmp_path: Path) -> None:
     assert problems(tmp_path / "backup") == {}
 
 
+def test_a_store_that_was_killed(root: Path, tmp_path: Path) -> None:
+    """Recovery of the copy writes its log again; the files keep their times."""
+    (root / "abort").touch()
+    (root / "checkpoint").write_bytes(bytes(4096))
+    for number, name in enumerate(names(root / "commitlog")):
+        os.utime(root / "commitlog" / name, (1e9 + number, 1e9 + number))
+    copy = tmp_path / "backup"
+    for kept in ([], ["0", str(FILE)]):
+        assert log_of(toolbox.backup(root, copy), False) == kept
+        for name in names(copy / "commitlog"):
+            times = [(one / "commitlog" / name).stat().st_mtime_ns for one in (copy, root)]
+            assert times[0] == times[1]
+    assert problems(copy) == {}
+    assert bodies(copy) == bodies(root)
+
+
 def test_what_the_store_has_no_more_goes(root: Path, tmp_path: Path) -> None:
     copy = tmp_path / "backup"
     toolbox.backup(root, copy)

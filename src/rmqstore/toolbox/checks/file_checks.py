@@ -22,6 +22,7 @@ from rmqstore.files.newer import find_newer
 from rmqstore.files.regular import kind_of, open_regular
 from rmqstore.offline.findings import Finding
 from rmqstore.offline.start_files import listed, relative
+from rmqstore.toolbox.checks.next_command import command_line
 
 __all__ = ["Tree", "file_findings", "tree_of"]
 
@@ -40,8 +41,8 @@ class Tree:
     ----------
     files : int
         Number of regular files.
-    quarantined, quarantined_bytes : int
-        Files that recovery or a repair has saved, and their size.
+    saved : dict of str to (int, int)
+        Directories in which recovery or a repair has saved files: their number and size.
     broken : list of (str, str)
         Broken links, each with its error text.
     unread : dict of str to str
@@ -51,8 +52,7 @@ class Tree:
     """
 
     files: int = 0
-    quarantined: int = 0
-    quarantined_bytes: int = 0
+    saved: dict[str, tuple[int, int]] = field(default_factory=dict)
     broken: list[tuple[str, str]] = field(default_factory=list)
     unread: dict[str, str] = field(default_factory=dict)
     closed: list[tuple[str, str]] = field(default_factory=list)
@@ -95,7 +95,7 @@ def _examine(root: Path, directory: Path, owner: os.stat_result, found: Tree, de
             continue
         if stat.S_ISDIR(status.st_mode):
             if depth == 0 and entry.name.startswith(_QUARANTINED):
-                _count_saved(Path(entry.path), found)
+                found.saved[entry.name] = _count_saved(Path(entry.path))
                 continue
             if _is_open(root, entry.path, status, owner, found):
                 _examine(root, Path(entry.path), owner, found, depth + 1)
@@ -108,14 +108,17 @@ def _belongs(name: str) -> bool:
     return name in paths.STORE_ENTRIES or name.startswith(_QUARANTINED)
 
 
-def _count_saved(directory: Path, found: Tree) -> None:
+def _count_saved(directory: Path) -> tuple[int, int]:
+    """Return the number of files in a directory, and their size."""
+    count = size = 0
     for place, _, names in os.walk(directory):
         for name in names:
             try:
-                found.quarantined_bytes += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118
+                size += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118
             except OSError:
                 continue
-            found.quarantined += 1
+            count += 1
+    return count, size
 
 
 def _is_open(
@@ -174,13 +177,23 @@ def file_findings(
         )  # fmt: skip
     if paths.CHECKPOINT not in reported:
         yield from _checkpoint(root, newest, in_use=owner is not None)
-    if tree.quarantined:
-        yield Finding(
-            "warn", "quarantine", paths.QUARANTINE, None,
-            f"{tree.quarantined:,} files, {tree.quarantined_bytes:,} bytes, that a recovery or a "
-            "repair took out of the store: 'rmqstore restore' lists those of recoveries, "
-            "'rmqstore repair --undo' takes the name of a directory rmqstore-repair-*",
-        )  # fmt: skip
+    yield from _saved(root, tree)
+
+
+def _saved(root: Path, tree: Tree) -> Iterator[Finding]:
+    """Yield notes on the files saved by recoveries and repairs, with the command for each."""
+    for name, (count, size) in sorted(tree.saved.items()):
+        if count:
+            if name == paths.QUARANTINE:
+                command, use = command_line("restore", os.fspath(root)), "lists them"
+            else:
+                command = command_line("repair", os.fspath(root), ("--undo", name))
+                use = "puts them back"
+            yield Finding(
+                "warn", "quarantine", name, None,
+                f"{count:,} file{'' if count == 1 else 's'}, {size:,} bytes, taken out of the "
+                f"store: '{command}' {use}",
+            )  # fmt: skip
 
 
 def newer_findings(root: Path) -> Iterator[Finding]:

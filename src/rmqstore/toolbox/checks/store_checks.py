@@ -26,7 +26,7 @@ from rmqstore.offline.findings import Finding
 from rmqstore.offline.queues import QueueFiles
 from rmqstore.offline.start_files import listed, numbers_at, numbers_of, relative
 from rmqstore.offline.unit_search import queues_of
-from rmqstore.services.stored import SCHEDULE_TOPIC, SYSTEM_TOPICS
+from rmqstore.services.stored import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, SYSTEM_TOPICS
 
 if TYPE_CHECKING:
     from rmqstore._core import Message
@@ -199,6 +199,12 @@ class StoreChecks:
                 yield Finding(
                     "warn", "queue-missing", place, None,
                     f"no file, and the log has {queue.messages:,} messages of the queue: rebuild it"
+                )  # fmt: skip
+            elif not self._in_use:
+                yield Finding(
+                    "warn", "queue-unsaved", place, None,
+                    f"no file, and the log has {queue.messages:,} messages of the queue: the next "
+                    "start makes it, as after a kill",
                 )  # fmt: skip
             return
         for start in files.starts:
@@ -407,8 +413,10 @@ class StoreChecks:
                 if offset > high:
                     yield Finding(
                         "warn", "offset-beyond-end", file, None,
-                        f"{place}, which ends at {high}: it goes on at {0 if low == 0 else high}; "
-                        "'rmqstore offsets' sets it",
+                        f"{place}, which ends at {high}: it goes on at {0 if low == 0 else high}",
+                        command=_set_offset(group, topic, queue_id)
+                        if queue_id in known[topic]
+                        else (),
                     )  # fmt: skip
                 elif offset < low:
                     message = f"{place}, which begins at {low}: retention took what it had to read"
@@ -446,3 +454,13 @@ class StoreChecks:
                     f"topic {name} has {topic.read_queue_nums} queues to read, and messages in "
                     f"{shown}: consumers do not see these",
                 )  # fmt: skip
+
+
+def _set_offset(group: str, topic: str, queue_id: int) -> tuple[str, ...]:
+    """Return the command that takes a group's offset back into its queue.
+
+    Behind the last message, as the group was ahead of it. Transactions are checked from the first
+    half message on, else open ones would be lost; those that have ended are passed over.
+    """
+    to = "first" if topic in (HALF_TOPIC, OP_TOPIC) else "last"
+    return ("offsets", "set", "-g", group, "-t", topic, "-q", str(queue_id), "--to", to)

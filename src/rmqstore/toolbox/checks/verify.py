@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, SupportsIndex
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, SupportsIndex
 from rmqstore import opening
 from rmqstore.base.arguments import wrong_type, wrong_value
 from rmqstore.base.layout import UNIT_BYTES
-from rmqstore.config.store_config import StoreConfig
+from rmqstore.config.store_config import StoreConfig, read_as_broker
 from rmqstore.directory.layout import log_directories
 from rmqstore.directory.lock_owner import LockOwner, lock_owner
 from rmqstore.errors import (
@@ -29,6 +28,7 @@ from rmqstore.offline.start import broker_start, broker_start_of, verdict_on
 from rmqstore.offline.start_files import listed, relative
 from rmqstore.toolbox.checks.file_checks import file_findings, newer_findings, tree_of
 from rmqstore.toolbox.checks.full_check import FullCheck, full_check
+from rmqstore.toolbox.checks.next_command import QUEUE_KINDS, asking, next_command
 from rmqstore.toolbox.checks.store_checks import StoreChecks
 from rmqstore.types import RecoveredRange
 
@@ -41,19 +41,8 @@ _JOBS_MOST = 256
 _SMALL = 64 << 20  # bytes of a log that is read whole in any case: it takes no longer
 _SECTOR = 512
 _HOLE_BYTES = 4 << 20  # of damage, read to see whether it is zeros
-# Warnings that ask for nothing: the state of a store in use or killed, and what cannot be changed.
-_NOTES = frozenset(
-    ("abort", "clock", "index-duplicate", "lock", "offset-below-start", "quarantine",
-     "record-field", "topic-unknown")
-)  # fmt: skip
-_QUEUE_KINDS = frozenset(
-    ("ext-mismatch", "queue-extra", "queue-file-missing", "queue-missing", "unit-duplicate",
-     "unit-mismatch", "unit-missing")
-)  # fmt: skip
-_BY_HAND = frozenset(
-    ("config-size", "link", "newer-format", "permission", "queue-count", "unreadable")
-)
-_NO_LOG = ("missing-file", paths.COMMIT_LOG)
+# Kinds of which one file may have several.
+_BY_MESSAGE = frozenset(("offset-below-start", "offset-beyond-end", "queue-count", "topic-unknown"))
 _ORDER = {"stop": 0, "lost": 1, "warn": 2}
 
 
@@ -88,7 +77,8 @@ class Report:
     full : bool
         Every record, unit and index entry was read.
     fix : str or None
-        Command that mends the problems; None if there is none, or no command does.
+        Command that mends the problems, or the first of them; None if there is none, no command
+        does, or the store is in use.
     """
 
     start: BrokerStart
@@ -115,18 +105,7 @@ class Report:
     @property
     def clean(self) -> bool:
         """No problem asks for anything: there are at most notes on the state of the store."""
-        return all(map(_is_note, self.problems))
-
-
-def _is_note(one: Finding) -> bool:
-    """Whether a problem asks for nothing."""
-    # A size that one file alone shows may be right; an index file of another size is not.
-    is_doubt = one.kind == "size" and not one.file.startswith(paths.INDEX)
-    # A backup is replaced, and a delay level is corrected, by a broker as it runs.
-    mends_itself = (one.kind == "json" and one.file.endswith(".bak")) or (
-        one.kind == "offset-beyond-end" and one.file.endswith(paths.DELAY_OFFSET_JSON)
-    )
-    return one.severity == "warn" and (one.kind in _NOTES or is_doubt or mends_itself)
+        return not asking(self.problems)
 
 
 def verify(
@@ -166,10 +145,11 @@ def verify(
     ValueError, TypeError
         An argument has a wrong type or value, or the configuration is out of range.
     """
-    chosen = config
+    chosen, config_file = config, None
     if chosen is not None and not isinstance(chosen, StoreConfig):
-        chosen = StoreConfig.from_file(chosen)
-    return report_on(path, chosen, full=full, jobs=_job_count(jobs))
+        config_file = absolute(chosen)
+        chosen = read_as_broker(chosen)
+    return report_on(path, chosen, full=full, jobs=_job_count(jobs), config_file=config_file)
 
 
 def report_on(
@@ -179,9 +159,25 @@ def report_on(
     full: bool,
     jobs: int | None = None,
     done: Callable[[int], object] | None = None,
+    config_file: str | None = None,
 ) -> Report:
-    """Return :func:`verify`'s report; ``done`` gets the bytes of log and index read so far."""
+    """Return :func:`verify`'s report; ``done`` gets the bytes of log and index read so far.
+
+    ``config_file``: where ``config`` is from, for the command that the report names.
+    """
     root = absolute(path)
+    report = _report_on(root, config, full=full, jobs=jobs, done=done)
+    return replace(report, fix=next_command(root, report.problems, config_file))
+
+
+def _report_on(
+    root: str,
+    config: StoreConfig | None,
+    *,
+    full: bool,
+    jobs: int | None,
+    done: Callable[[int], object] | None,
+) -> Report:
     try:
         with opening.open(root, config=config) as opened:
             if not full and opened.recovery.log_end - opened.recovery.log_start <= _SMALL:
@@ -189,7 +185,7 @@ def report_on(
             return _verified(opened, config, full=full, jobs=jobs or _job_count(None), done=done)
     except StoreNotFoundError:
         start = broker_start(root, config=config)
-        return _report(root, start, start.findings, Checked(), full=full)
+        return _report(start, start.findings, Checked(), full=full)
     except (StoreError, OSError) as error:
         if isinstance(error, ChildProcessError) or "DLedger" in str(error):
             raise
@@ -221,7 +217,7 @@ def _verified(
         # Files that are read one after the other may differ by what was written in between.
         with opening.open(opened.path, config=config) as again:
             second = _check(again, config, owner, full=full, jobs=jobs, done=None)
-        found = _in_both(opened.path, found, second)
+        found = _in_both(found, second)
     return found
 
 
@@ -232,12 +228,12 @@ def _owner(path: str) -> LockOwner | None:
         return None
 
 
-def _in_both(root: str, first: Report, second: Report) -> Report:
+def _in_both(first: Report, second: Report) -> Report:
     """Return the second report with the problems that the first has as well."""
     known = set(map(_identity, first.problems))
     kept = [one for one in second.problems if _identity(one) in known]
     start = verdict_on(one for one in second.start.findings if one in kept)
-    return replace(second, start=start, problems=tuple(kept), fix=_fix(root, kept))
+    return replace(second, start=start, problems=tuple(kept))
 
 
 def _identity(one: Finding) -> tuple[object, ...]:
@@ -272,6 +268,8 @@ def _check(
     )
     tree = tree_of(root, directories)
     reported = {one.file for one in every}
+    missing = {one.file for one in every if one.kind == "queue-missing"}
+    every = [one for one in every if one.kind != "queue-unsaved" or one.file not in missing]
     every += file_findings(root, tree, owner, reported, checks.newest)
     every += newer_findings(root)
     if owner is not None:
@@ -290,7 +288,7 @@ def _check(
         index_files=checks.index_files,
         files=tree.files,
     )
-    return _report(os.fspath(root), start, every, checked, full=full)
+    return _report(start, every, checked, full=full)
 
 
 def _whole(opened: MessageStore, jobs: int, done: Callable[[int], object] | None) -> FullCheck:
@@ -386,24 +384,24 @@ def _unopened(root: str, error: StoreError | OSError, config: StoreConfig | None
     tree = tree_of(place, directories)
     every = [first, *file_findings(place, tree, _owner(root), {first.file}, 0)]
     start = verdict_on([first])
-    return _report(root, start, every, Checked(files=tree.files), full=False)
+    return _report(start, every, Checked(files=tree.files), full=False)
 
 
 def _report(
-    root: str,
     start: BrokerStart,
     every: Iterable[Finding],
     checked: Checked,
     *,
     full: bool,
 ) -> Report:
-    """Return a report with each problem once, worst first, and the command that mends them."""
-    known: dict[tuple[str, str, int | None], Finding] = {}
+    """Return a report with each problem once, worst first."""
+    known: dict[tuple[str, str, int | None, str], Finding] = {}
     for one in every:
         file = one.file
-        if one.kind in _QUEUE_KINDS and paths.parse_offset_file_name(Path(file).name) is not None:
+        if one.kind in QUEUE_KINDS and paths.parse_offset_file_name(Path(file).name) is not None:
             file = os.path.dirname(file)  # noqa: PTH120
-        known.setdefault((one.kind, file, one.offset), one)
+        words = one.message if one.kind in _BY_MESSAGE else ""
+        known.setdefault((one.kind, file, one.offset, words), one)
     problems = sorted(known.values(), key=lambda one: (_ORDER[one.severity], not one.by_start))
     behind = [one.file for one in problems if one.kind == "behind-log-end"]
     if any(file.startswith(paths.COMMIT_LOG) for file in behind):  # which says it of all queues
@@ -412,23 +410,4 @@ def _report(
             for one in problems
             if one.kind != "behind-log-end" or not one.file.startswith(paths.CONSUME_QUEUE)
         ]
-    return Report(start, tuple(problems), checked, full, _fix(root, problems))
-
-
-def _fix(root: str, problems: Collection[Finding]) -> str | None:
-    """Return the command that mends the problems, if one does."""
-    kinds = {one.kind for one in problems if not _is_note(one)}
-    kinds -= _BY_HAND
-    if not kinds or any((one.kind, one.file) == _NO_LOG for one in problems):
-        return None
-    if any(one.kind == "newer-format" and one.by_start for one in problems):
-        return None  # a log for another broker: it is not to be mended for this one
-    store = shlex.quote(root)
-    if kinds == {"offset-beyond-end"}:
-        return f"rmqstore offsets {store} set -g GROUP --to last"
-    of_index = {kind for kind in kinds if kind.startswith("index-")}
-    of_queues = kinds & _QUEUE_KINDS
-    if kinds - of_index - of_queues:
-        return f"rmqstore repair {store}"
-    parts = ["--queues"] * bool(of_queues) + ["--index"] * bool(of_index)
-    return f"rmqstore rebuild {store} {' '.join(parts)}"
+    return Report(start, tuple(problems), checked, full, None)

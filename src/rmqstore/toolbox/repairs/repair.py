@@ -15,6 +15,7 @@ from rmqstore.base.arguments import wrong_value
 from rmqstore.config.file_sizes import sizes_left_open
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.directory.layout import find_log
+from rmqstore.directory.lock_owner import lock_owner
 from rmqstore.errors import StoreNotFoundError
 from rmqstore.files import paths
 from rmqstore.files.links import absolute
@@ -314,11 +315,20 @@ def _planned(places: LogPlaces, config: StoreConfig | None, tree: Tree) -> list[
         changes += header_changes(plan, derived)
         changes += _derived_changes(root, plan, derived, {one.action.file for one in changes})
         changes += _others(root, config, derived)
-    changes += _closing(root, config, changed=any(one.make for one in changes))
+    changed = any(one.make for one in changes)
+    if changed or not _in_use(root):  # else its owner closes it
+        changes += _closing(root, config, changed=changed)
     changes += unwritable(root, changes)
     if not any(one.action.action == "move-repeated" for one in changes):  # not opened with them
         changes += _left(root, config)
     return [one.action for one in changes]
+
+
+def _in_use(root: Path) -> bool:
+    try:
+        return lock_owner(root) is not None
+    except OSError:
+        return False
 
 
 def _links(tree: Tree) -> list[Change]:
