@@ -76,8 +76,8 @@ _READING = frozenset((
 ))  # fmt: skip
 _APPLYING = ("clean", "rebuild", "repair", "restore")  # with --apply
 _NAMES_SHOWN = 6
-_FILES = ("DIR", "FILE")  # metavars
-_PATHS = ("directory", "file")  # places
+_FILES = ("DIR", "FILE", "JOURNAL")  # metavars
+_PATHS = ("b", "directory", "file", "out.html")  # places
 
 Function = Callable[..., None]
 
@@ -135,6 +135,7 @@ def store_command(
             if len(given) < len(places):
                 raise click.UsageError(f"{places[len(given)]} is missing{hint}")
             named = {place.lower(): word for place, word in zip(places, given, strict=True)}
+            _check_paths({store_name: path, **named})
             _check_texts(named)
             with interruptible() if _only_reads(options) else contextlib.nullcontext():
                 function(**{**options, **named, "store": path})
@@ -176,6 +177,13 @@ def _only_reads(options: Mapping[str, object]) -> bool:
     return verb in _READING or (
         verb in _APPLYING and not options["apply"] and options.get("undo") is None
     )
+
+
+def _check_paths(places: Mapping[str, str]) -> None:
+    """Raise if a path is empty, as of a variable that is not set: not the working directory."""
+    for place, word in places.items():
+        if not word and (place.isupper() or place in _PATHS):
+            raise click.UsageError(f"{place.upper()} is empty")
 
 
 def _check_texts(places: Mapping[str, str]) -> None:

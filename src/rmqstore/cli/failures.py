@@ -134,6 +134,8 @@ def in_options(text: str, verb: click.Command | None) -> str:
     """
     for argument, words in _READING:
         text = text.replace(argument, words)
+    if verb is not None and verb.name == "config":
+        text = text.replace("config=,", "FILE,")
     for argument, option, value, beside in _ARGUMENTS:
         words = option + value
         served = f"'rmqstore serve {words}{beside}'"
@@ -168,6 +170,8 @@ def report(error: Exception, verb: click.Command | None = None) -> int:
 
 def _advice(message: str) -> str:
     """Return the remedy for an incompatible store, unless the error names it."""
+    if "mode 'r'" in message:
+        return ""
     if "RocketMQ 5" in message:
         return "verbs that only read show what is in it"
     if "; " in message or "DLedger" in message:

@@ -43,5 +43,5 @@ def metrics(*, store: str, config: str | None, textfile: str | None) -> None:
     else:
         try:
             write_textfile(text, textfile)
-        except IsADirectoryError as error:
+        except FileExistsError as error:
             raise CliError(f"--textfile {textfile} {error.strerror}", USAGE) from None

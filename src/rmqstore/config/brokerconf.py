@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqstore.base.arguments import shown
+
 __all__ = [
     "MAX_BYTES",
     "OTHER_KEYS",
@@ -165,7 +167,7 @@ def _unescape(text: str, line: int) -> str:
     def meaning(escape: re.Match[str]) -> str:
         code = escape[1]
         if code == "u":
-            raise ValueError(f"line {line}: \\u without four hexadecimal digits in {text!r}")
+            raise ValueError(f"line {line}: \\u without four hexadecimal digits in {shown(text)}")
         if len(code) > 1:
             return chr(int(code[1:], 16))
         return _LETTERS.get(code, code)

@@ -23,6 +23,7 @@ __all__ = [
     "LogPathsError",
     "config_of_copy",
     "elsewhere",
+    "find_directory",
     "find_log",
     "log_directories",
     "log_file",
@@ -170,6 +171,15 @@ def log_file(root: str, config: StoreConfig | None, start: int) -> Path:
     """Return the path of the log file beginning at ``start``, by default in the first directory."""
     every = [one / paths.offset_file_name(start) for one in log_directories(root, config)]
     return next((one for one in every if one.exists()), every[0])
+
+
+def find_directory(root: str) -> None:
+    """Raise ``StoreNotFoundError`` unless there is a directory at the path."""
+    if Path(root).is_dir():
+        return
+    if (link := broken_link(root)) is not None:
+        raise StoreNotFoundError(f"{link}: is its disk mounted?")
+    raise StoreNotFoundError(f"{root}: no store: {_why_none(root)}")
 
 
 def find_log(root: str, config: StoreConfig | None) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["kind_of", "not_regular", "open_regular"]
+__all__ = ["kind_of", "not_regular", "open_regular", "require_parent"]
 
 _KINDS = {
     stat.S_IFREG: "a file",
@@ -34,6 +35,13 @@ def not_regular(path: str | os.PathLike[str]) -> str | None:
     except OSError:
         return None
     return None if stat.S_ISREG(mode) else f"{kind_of(mode)}, not a regular file"
+
+
+def require_parent(path: str | os.PathLike[str]) -> None:
+    """Raise ``FileNotFoundError`` unless the directory of a file to be made exists."""
+    parent = Path(path).parent
+    if not parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such directory: make it first", str(parent))
 
 
 def open_regular(path: str | os.PathLike[str], *, write: bool = False) -> BinaryIO:

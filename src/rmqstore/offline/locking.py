@@ -72,7 +72,7 @@ def locked(path: str, timeout: float) -> Iterator[None]:
     until = time.monotonic() + timeout
     with contextlib.ExitStack() as held:
         try:
-            directory = _opened(path, os.O_RDONLY, held)
+            directory = _opened(path, os.O_RDONLY | os.O_DIRECTORY, held)
         except FileNotFoundError:
             yield
             return

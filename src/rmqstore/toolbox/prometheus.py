@@ -18,6 +18,7 @@ from rmqstore.base.warn import log_warning
 from rmqstore.config.brokerconf import read_properties
 from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreCorruptError
+from rmqstore.files.regular import not_regular, require_parent
 from rmqstore.metrics import RUNTIME, StoreCollector, need_client
 from rmqstore.offline.start import broker_start_of
 from rmqstore.toolbox.sizes import disk_use_of
@@ -97,9 +98,9 @@ def metrics_text_of(store: MessageStore, config: str | os.PathLike[str] | None =
 
 def inside_store(store: MessageStore, file: str | os.PathLike[str]) -> bool:
     """Whether a file would be in the directory of an open store, or of its log."""
-    place = Path(os.fsdecode(file)).resolve()
-    directories = [Path(store.path), *map(Path, log_directories(store.path, store.config))]
-    return any(place.is_relative_to(one.resolve()) for one in directories)
+    place = Path(os.path.realpath(os.fsdecode(file)))
+    directories = [Path(store.path), *log_directories(store.path, store.config)]
+    return any(place.is_relative_to(os.path.realpath(one)) for one in directories)
 
 
 def write_textfile(text: str, file: str | os.PathLike[str]) -> None:
@@ -107,9 +108,10 @@ def write_textfile(text: str, file: str | os.PathLike[str]) -> None:
 
     Its reader sees the old text or the new one. After an ``OSError`` it is as it was.
     """
-    target = Path(os.fsdecode(file))
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "is a directory; name a file", str(target))
+    target = Path(os.path.realpath(os.fsdecode(file)))
+    require_parent(target)
+    if (kind := not_regular(target)) is not None:  # a device or a FIFO would be replaced, too
+        raise FileExistsError(errno.EEXIST, f"is {kind}; name a file", str(target))
     # Files that do not end in .prom are not collected.
     made = target.with_name(f".{target.name}.{os.getpid()}")
     try:

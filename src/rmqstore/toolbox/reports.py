@@ -19,6 +19,7 @@ from rmqstore.config.store_config import StoreConfig
 from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreError
 from rmqstore.files.paths import dead_letter_topic
+from rmqstore.files.regular import require_parent
 from rmqstore.offline.start_losses import log_of
 from rmqstore.toolbox import report_html as page
 from rmqstore.toolbox.checks.verify import Report, verify
@@ -92,8 +93,7 @@ def report(
     """
     target = Path(os.fsdecode(out))
     _refuse_existing(target)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "no such directory", str(target.parent))
+    require_parent(target)
     root = Path(os.fsdecode(path))
     _refuse_inside(target, root)
     with catch_warnings():
@@ -110,7 +110,7 @@ def _refuse_existing(target: Path) -> None:
 
 
 def _refuse_inside(target: Path, directory: Path) -> None:
-    if target.resolve().is_relative_to(directory.resolve()):
+    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(directory)):
         raise ValueError(f"{target} is inside the store: name a file outside of it")
 
 

@@ -89,7 +89,7 @@ def test_usage(run: Run, root: Path, tmp_path: Path) -> None:
     assert "outside the store" in one_line(run("export", root, root / "o.csv"), 2)
     assert "STORE and FILE are needed" in one_line(run("export"), 2)
     assert "FILE and STORE are needed" in one_line(run("import"), 2)
-    assert "No such file" in one_line(run("export", root, tmp_path / "no" / "o.csv"), 4)
+    assert "make it first" in one_line(run("export", root, tmp_path / "no" / "o.csv"), 4)
     assert "No such file" in one_line(run("import", new, tmp_path / "n"), 4)
     assert not new.exists()
 

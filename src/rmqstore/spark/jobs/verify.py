@@ -306,15 +306,15 @@ class _Check:
 
 
 def _row_of(topic: str, queue_id: int, one: OffsetSpan) -> Row:
-    place = f"{one.log_start} {one.log_stop} {one.between}"
+    place = f"{one.log_start} {one.log_stop}"
     return (_UNITS, topic, queue_id, one.first, one.stop, None, place, None)
 
 
 def _span_of(row: Row) -> OffsetSpan:
     assert row[3] is not None
     assert row[4] is not None
-    log_start, log_stop, between = map(int, (row[6] or "").split())
-    return OffsetSpan(row[3], row[4], log_start, log_stop, between)
+    log_start, log_stop = map(int, (row[6] or "").split())
+    return OffsetSpan(row[3], row[4], log_start, log_stop)
 
 
 def _has(run: UnitRun, row: Row) -> bool:

@@ -13,7 +13,7 @@ from rmqstore import opening
 from rmqstore.base.arguments import wrong_type, wrong_value
 from rmqstore.base.layout import UNIT_BYTES
 from rmqstore.config.store_config import StoreConfig, read_as_broker
-from rmqstore.directory.layout import log_directories
+from rmqstore.directory.layout import find_directory, log_directories
 from rmqstore.directory.lock_owner import LockOwner, lock_owner
 from rmqstore.errors import (
     StoreCorruptError,
@@ -166,6 +166,7 @@ def report_on(
     ``config_file``: where ``config`` is from, for the command that the report names.
     """
     root = absolute(path)
+    find_directory(root)
     report = _report_on(root, config, full=full, jobs=jobs, done=done)
     return replace(report, fix=next_command(root, report.problems, config_file))
 

@@ -17,6 +17,7 @@ from rmqstore.base.syncing import sync_file, sync_path
 from rmqstore.columns.side_by_side import cores
 from rmqstore.directory.layout import log_directories
 from rmqstore.errors import StoreCorruptError
+from rmqstore.files.regular import require_parent
 from rmqstore.toolbox.exchange.formats import (
     ColumnFileWriter,
     CountedFile,
@@ -335,6 +336,7 @@ def _made(store: MessageStore, file: File) -> Iterator[CountedFile]:
         return
     path = Path(file)
     _check_file(store, path)
+    require_parent(path)
     making = path.with_name(path.name + _UNFINISHED)
     try:
         opened = making.open("xb")

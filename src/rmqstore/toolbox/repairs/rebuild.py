@@ -17,7 +17,7 @@ from rmqstore.base import layout
 from rmqstore.base.arguments import wrong_type, wrong_value
 from rmqstore.base.syncing import sync_file, sync_path
 from rmqstore.config.store_config import StoreConfig
-from rmqstore.directory.layout import log_file
+from rmqstore.directory.layout import find_directory, log_file
 from rmqstore.errors import StoreNotFoundError
 from rmqstore.files import paths
 from rmqstore.files.links import absolute
@@ -129,6 +129,7 @@ def rebuild(
     """
     count = threads(jobs)
     root = Path(absolute(path))
+    find_directory(str(root))
     config = read_config(config)
     with ExitStack() as held:
         log = LogPlaces.of(root, config).paths

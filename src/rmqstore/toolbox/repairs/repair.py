@@ -14,9 +14,8 @@ from rmqstore.base import layout
 from rmqstore.base.arguments import wrong_value
 from rmqstore.config.file_sizes import sizes_left_open
 from rmqstore.config.store_config import StoreConfig
-from rmqstore.directory.layout import find_log
+from rmqstore.directory.layout import find_directory, find_log
 from rmqstore.directory.lock_owner import lock_owner
-from rmqstore.errors import StoreNotFoundError
 from rmqstore.files import paths
 from rmqstore.files.links import absolute
 from rmqstore.offline.locking import locked
@@ -147,8 +146,7 @@ def repair(path: str | os.PathLike[str], *, config: Config = None, apply: bool =
     Source: ``store/DefaultMessageStore.java load``, ``recover``.
     """
     root = Path(absolute(path))
-    if not root.is_dir():
-        raise StoreNotFoundError(f"{root}: no such directory")
+    find_directory(str(root))
     chosen = read_config(config)
     places = LogPlaces.of(root, chosen)
     tree = tree_of(root, places.paths)
@@ -205,8 +203,7 @@ def undo(
         Reading or writing fails; may be done again.
     """
     root = Path(absolute(path))
-    if not root.is_dir():
-        raise StoreNotFoundError(f"{root}: no such directory")
+    find_directory(str(root))
     with locked(str(root), 0.0):
         log = LogPlaces.of(root, read_config(config)).paths
         found = open_journal(root, os.fsdecode(journal), log)

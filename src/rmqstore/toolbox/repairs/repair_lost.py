@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,9 +15,10 @@ from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
 from rmqstore.errors import MessagesRemovedError
 from rmqstore.files import paths
 from rmqstore.files.regular import open_regular
-from rmqstore.offline.queues import OffsetSpan, add_run, reachable
+from rmqstore.offline.queues import OffsetSpan, add_run, dispatched
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start_files import listed
+from rmqstore.offline.walk import UnitRun
 from rmqstore.services.stored import SYSTEM_TOPICS
 from rmqstore.toolbox.repairs.derived import QueueKey, file_numbers
 
@@ -116,7 +117,7 @@ class LostRecords:
         ) and all(one.queue_offset < span.first for span in after)
 
     @cached_property
-    def _walked(self) -> tuple[dict[QueueKey, list[OffsetSpan]], list[_Gap]]:
+    def _walked(self) -> tuple[dict[QueueKey, Sequence[OffsetSpan | UnitRun]], list[_Gap]]:
         """The queue offsets that the log's records have, in its order, and those missing."""
         plan = self.plan
         spans: dict[QueueKey, list[OffsetSpan]] = {}
@@ -134,7 +135,7 @@ class LostRecords:
                         if run.first > stop and not is_own(run.topic):
                             gaps.append(_Gap(*key, stop, run.first, log_stop, run.log_start))
                         ends[key] = run.stop, run.log_stop
-        return {key: reachable(found) for key, found in spans.items()}, gaps
+        return {**spans, **dispatched(plan, spans)}, gaps
 
 
 def _has_room(ahead: Lost, stop: int) -> bool:
