@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import click
+
 from rmqstore.cli.common import (
     known_topic,
     open_store,
@@ -36,11 +38,13 @@ _COLUMNS = (
 
 @store_command(
     "KEY",
+    instead="key",
     examples=(
         "trace STORE ORDER-123",
-        "trace STORE ORDER-123 -t orders -o jsonl",
+        "trace STORE --key ORDER-123 -t orders -o jsonl",
     ),
 )
+@click.option("-k", "--key", metavar="KEY", help="The key or id, instead of KEY.")
 @topic_option("Only messages meant for this topic.")
 @zone_option
 @output_option

@@ -143,3 +143,9 @@ def test_a_store_of_rocketmq_5_has_one_remedy(run: Run, shop: Path, tmp_path: Pa
     (queues / "orders").rename(queues / ("x" * 200))
     said = one_line(run("backup", tmp_path / "five", tmp_path / "copy"), 4)
     assert said.count("verbs that only read") == 1
+
+
+def test_a_key_as_an_option(run: Run, shop: Path) -> None:
+    both = [run("trace", shop, *words).stdout for words in (["k1"], ["--key", "k1"])]
+    assert both[0] == both[1] != ""
+    assert "unexpected argument" in one_line(run("trace", shop, "k1", "-k", "k1"), 2)
