@@ -79,8 +79,6 @@ def _refusals() -> Iterator[None]:
         raise CliError(f"{os.fsdecode(error.filename)}: {error.strerror}", USAGE) from None
     except TopicNotFoundError as error:  # of the file, not of the store
         raise CliError(str(error), NOT_FOUND) from None
-    except ImportError as error:
-        raise CliError(str(error), UNREADABLE) from None
     except ValueError as error:
         raise CliError(str(error).replace("keep_time", "--keep-time"), USAGE) from None
 

@@ -190,6 +190,8 @@ def _explain(error: Exception) -> tuple[str, int]:
         return f"{error.format_message().rstrip('.')} (see '{where} --help')", USAGE
     if isinstance(error, click.ClickException):
         return error.format_message(), error.code if isinstance(error, CliError) else UNREADABLE
+    if isinstance(error, ImportError) and isinstance(error.__cause__, ImportError):
+        return str(error), UNREADABLE  # an extra is missing; the text has the remedy
     known: list[tuple[type[Exception], str, int]] = [
         (
             errors.StoreNotFoundError,

@@ -86,9 +86,9 @@ def metrics_text(
 
 def metrics_text_of(store: MessageStore, config: str | os.PathLike[str] | None = None) -> str:
     """Return :func:`metrics_text` of an open store; ``config`` is the broker.conf."""
+    need_client()
     from prometheus_client import CollectorRegistry, generate_latest
 
-    need_client()
     keys = {} if config is None else {one.key: one.value for one in read_properties(config)}
     registry = CollectorRegistry()
     registry.register(_Offline(store, keys))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,13 @@ def test_textfile_in_a_wrong_place(run: Run, root: Path, tmp_path: Path) -> None
     assert "is a directory" in one_line(run("metrics", root, "--textfile", tmp_path), 2)
     assert run("metrics", root, "--textfile", tmp_path / "no" / "x.prom").exit_code == 4
     one_line(run("metrics", tmp_path), 4)
+
+
+def test_without_the_client(
+    run: Run, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    for more in ((), ("--textfile", tmp_path / "m.prom")):
+        line = one_line(run("metrics", root, *more), 4)
+        assert "pip install prometheus-client" in line
+    assert not (tmp_path / "m.prom").exists()
