@@ -276,7 +276,13 @@ class _Places:
         walk = LogWalk(self.store.path, self.store.config, start, stop, any_version=True)
         for _ in walk.slices():
             pass
-        return max(1, len(walk.damages))
+        # A walk ends with the zeros after the last record: no damage.
+        found = [
+            one
+            for one in walk.damages
+            if one.resumed >= 0 or not walk.is_blank(one.physical_offset, stop)
+        ]
+        return max(1, len(found))
 
     def pieces(self) -> Iterator[tuple[str, LogPiece]]:
         """Yield the pieces to copy, each with the directory of its log file."""
