@@ -51,11 +51,14 @@ def _names_of(
         raise click.UsageError(str(error).replace("redact", "--redact", 1), ctx) from None
 
 
-def _format_of(file: str, chosen: str | None) -> Format:
+def _format_of(file: str, chosen: str | None, stream: str) -> Format:
     """Return the format of a file, or raise a usage error."""
     try:
         return format_of(file, chosen)
     except ValueError as error:
+        if file == _STANDARD:
+            where = f"standard {stream}: give --format jsonl"
+            raise click.UsageError(where) from None
         raise click.UsageError(
             str(error).partition(": format")[0] + f": give --format {'|'.join(FORMATS)}"
         ) from None
@@ -150,7 +153,7 @@ def export(
     FILE, which must not exist, has the name FILE.unfinished until it is complete.  "-" is standard
     output.  Records of all kinds are in it, with the columns of a scan; lines are those of cat.
     """
-    chosen = _format_of(file, form)
+    chosen = _format_of(file, form, "output")
     check_filter(tags=tags, sql=sql)
     to_standard = file == _STANDARD
     with open_store(store, "r", config) as opened:
@@ -234,7 +237,7 @@ def import_(
     """
     from rmqstore.toolbox.exchange.importing import import_messages
 
-    chosen = _format_of(file, form)
+    chosen = _format_of(file, form, "input")
     log_nothing()
     refuse_foreign(Path(store))
     settings = load_config(config, strict=True)

@@ -365,3 +365,11 @@ def test_export_of_damage(run: Run, damaged: Path, tmp_path: Path) -> None:
     done = run("export", damaged, tmp_path / "o.parquet", "--on-corruption", "skip")
     assert rows(done)[0]["skipped"] == 1
     assert "1 damaged place was passed over" in done.stderr
+
+
+def test_standard_streams_need_a_format(run: Run, tmp_path: Path) -> None:
+    for verb, stream in (("export", "output"), ("import", "input")):
+        words = (tmp_path, "-") if verb == "export" else ("-", tmp_path / "new")
+        line = one_line(run(verb, *words), 2)
+        assert f"standard {stream}: give --format jsonl" in line
+    assert not (tmp_path / "new").exists()
