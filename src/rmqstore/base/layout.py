@@ -17,6 +17,7 @@ RECORD_QUEUE_OFFSET = 20
 RECORD_SYS_FLAG = 36
 RECORD_STORE_TIMESTAMP = 56  # with an IPv4 host
 RECORD_HEAD_BYTES = 88  # up to the body, with IPv4 hosts
+RECORD_HEAD = Struct(">iiiiiqqi")  # up to SYSFLAG
 RECORD_FIXED_BYTES = 91
 RECORD_BLANK_BYTES = 8
 RECORD_START = Struct(">ii")  # size, magic

@@ -10,7 +10,6 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from struct import Struct
 from typing import NamedTuple
 
 from rmqstore.base import layout
@@ -21,7 +20,6 @@ from rmqstore.offline.walk import Unit
 
 __all__ = ["HeaderFault", "header_faults"]
 
-_HEAD = Struct(">iiiiiqqi")  # up to SYSFLAG
 _LEAST = layout.RECORD_FIXED_BYTES
 _EXAMINED = 1000  # units of a queue
 _NEAR = 16  # queue offsets on both sides
@@ -76,7 +74,7 @@ class _HeaderCheck:
         record = self._record(unit)
         if record is None:
             return None
-        _, _, _, queue_id, _, offset, _, sys_flag = _HEAD.unpack_from(record)
+        _, _, _, queue_id, _, offset, _, sys_flag = layout.RECORD_HEAD.unpack_from(record)
         at, topic = _topic(record)
         wanted = self._queue[0].encode()
         data = layout.INT32.pack(sys_flag & ~layout.SYS_PREPARED)
@@ -143,7 +141,7 @@ def _units(files: QueueFiles, start: int, stop: int) -> Iterator[tuple[int, Unit
 
 
 def _is_whole(record: bytes, physical_offset: int) -> bool:
-    size, magic, crc, *_, physical, _ = _HEAD.unpack_from(record)
+    size, magic, crc, *_, physical, _ = layout.RECORD_HEAD.unpack_from(record)
     if (size, magic, physical) != (len(record), layout.MAGIC_MESSAGE, physical_offset):
         return False
     begin, end = _body(record)
