@@ -101,9 +101,10 @@ cdef class LogUnits:
     def totals(self):
         """Counts so far, and the offsets of the first record of the range and after the range."""
         cdef LogWalk *walk = &self.walk
-        return dict(records=walk.counts.records, units=walk.counts.units, keys=walk.counts.keys, skipped=walk.counts.skipped,
-                    noted=walk.counts.noted, noted_last=bool(walk.counts.noted_last),
-                    first_record=walk.counts.first_record, next_record=walk.counts.next_record,
+        cdef WalkCounts *counts = &walk.counts
+        return dict(records=counts.records, units=counts.units, keys=counts.keys,
+                    skipped=counts.skipped, noted=counts.noted, noted_last=bool(counts.noted_last),
+                    first_record=counts.first_record, next_record=counts.next_record,
                     bytes=max(0, min(walk.cursor.at, walk.stop) - walk.start) if walk.begun else 0)
 
     def odd_fields(self):
