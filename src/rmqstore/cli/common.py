@@ -248,11 +248,19 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> CliError:
     names = sorted(known)
     hint = did_you_mean(name, names)
     if not hint and names:
+        names.sort(key=_is_of_the_broker)  # the user's own first
         hint = f"there {'is' if len(names) == 1 else 'are'} " + ", ".join(names[:_NAMES_SHOWN])
         hint += f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     elif not hint:
         hint = f"there is no {kind} at all"
     return CliError(f"no {kind} {name!r}; {hint}", NOT_FOUND)
+
+
+def _is_of_the_broker(name: str) -> bool:
+    from rmqstore.consume.groups import is_system_group
+    from rmqstore.services.stored import is_system_topic
+
+    return is_system_group(name) or is_system_topic(name)
 
 
 def known_topic(store: MessageStore, name: str) -> Topic:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore.cli.common import unknown_name
 from support.command_line import Run, rows
 from support.stored_names import CONFIG, COUNT, NAMES, write_log
 
@@ -39,3 +40,9 @@ def test_an_unknown_one_is_named_without_control_characters(made: Path, run: Run
     result = run("cat", made, "-t", "no\x1b[31m", "-o", "jsonl")
     assert result.exit_code != 0
     assert "\x1b" not in result.stderr
+
+
+def test_own_names_come_before_the_broker_s() -> None:
+    known = ["CID_ONS-HTTP-PROXY", "CID_RMQ_SYS_TRANS", "SCHEDULE_TOPIC_XXXX", "shipping"]
+    hint = str(unknown_name("group", "q", known)).split("; ")[1]
+    assert hint.startswith("there are shipping, CID_ONS-HTTP-PROXY")
