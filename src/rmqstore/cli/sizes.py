@@ -21,7 +21,7 @@ from rmqstore.cli.failures import USAGE, CliError, say
 from rmqstore.cli.output import Column, resolve
 from rmqstore.cli.progress import Progress
 from rmqstore.cli.table import print_fields
-from rmqstore.cli.text import human_bytes, human_count, plural
+from rmqstore.cli.text import human_bytes, human_count, plural, width_of
 from rmqstore.cli.writers import writer_for
 from rmqstore.toolbox.sizes import DISK_USE_KEYS, disk_use_keys, disk_use_of, statistics_of
 
@@ -90,8 +90,15 @@ def du(
         rows = disk_use_of(opened, keys, damaged=found.append, reached=_reached(opened, progress))
     if found:
         say(f"{plural(len(found), 'damaged place')} of the log left out, the first: {found[0]}")
+    # Times give way before a name that was asked for is shortened.
+    widest = {
+        key: max((width_of(str(row.keys[key])) for row in rows[:top]), default=0) for key in keys
+    }
     columns = [
-        *(dataclasses.replace(_KEY_COLUMNS[key], asked=True) for key in keys),
+        *(
+            dataclasses.replace(one, asked=True, least=one.least and max(one.least, widest[key]))
+            for key, one in ((key, _KEY_COLUMNS[key]) for key in keys)
+        ),
         Column("messages", "count"),
         Column("bytes", "bytes"),
         Column("first", "time", rank=3),

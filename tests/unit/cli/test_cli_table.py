@@ -284,3 +284,8 @@ def test_a_path_keeps_its_end(tmp_path: Path) -> None:
     assert file_name.startswith("...")
     assert name.endswith(file_name.removeprefix("..."))
     assert on_terminal(300, "restore", root).lines[1].split()[0] == name
+
+
+def test_times_give_way_before_the_keys_of_du(root: Path) -> None:
+    shown = on_terminal(80, "du", root, "--by", "topic,day")
+    assert any("%RETRY%a-group-with-a-long-name" in line for line in shown.lines)
