@@ -50,7 +50,7 @@ _DIFFERENCES = (
     Column("topic", "name", width=80, least=16),
     Column("queue_id", "number", heading="queue"),
     Column("queue_offset", "number", heading="offset"),
-    Column("what", width=80, least=16),
+    Column("what", width=80, wrap=True),
 )
 _FILES = (
     Column("file", "path", least=24),

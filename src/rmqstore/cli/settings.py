@@ -25,7 +25,7 @@ _COLUMNS = (
     Column("line", "number", rank=2),
     Column("problem", wrap=True),
     Column("nearest", rank=1),
-    Column("meaning", least=16, rank=3),
+    Column("meaning", wrap=True),
 )
 _ACTIONS = ("show", "lint", "convert")
 _EXAMPLES = """\b

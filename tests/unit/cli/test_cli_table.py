@@ -289,3 +289,17 @@ def test_a_path_keeps_its_end(tmp_path: Path) -> None:
 def test_times_give_way_before_the_keys_of_du(root: Path) -> None:
     shown = on_terminal(80, "du", root, "--by", "topic,day")
     assert any("%RETRY%a-group-with-a-long-name" in line for line in shown.lines)
+
+
+def test_a_meaning_and_a_difference_are_not_cut(root: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=1048576\nflushDiskType=ASYNC_FLUSH\n")
+    shown = on_terminal(80, "config", "show", conf)
+    assert "..." not in "".join(shown.lines)
+    assert any(line.startswith("    ") for line in shown.lines)
+    with rmqstore.open(tmp_path / "other", "a", config=StoreConfig.small()) as store:
+        store.put("orders", b"x", queue_id=1)
+    shown = on_terminal(50, "diff", root, tmp_path / "other")
+    assert shown.lines
+    assert "..." not in "".join(line for line in shown.lines if line.startswith("    "))
+    assert any(line.startswith("    ") for line in shown.lines)
