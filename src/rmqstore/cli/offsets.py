@@ -20,7 +20,7 @@ from rmqstore.cli.common import (
     zone_option,
 )
 from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
-from rmqstore.cli.output import Column
+from rmqstore.cli.output import Column, resolve
 from rmqstore.cli.writers import writer_for
 from rmqstore.toolbox.offsets import (
     offsets_by_time,
@@ -35,9 +35,10 @@ _COLUMNS = (
     Column("group", "name", width=80, least=16, rank=1),
     Column("topic", "name", width=80, least=16),
     Column("queue_id", "number", heading="queue"),
-    Column("was", "number"),
-    Column("is", "number"),
+    Column("was", "number", heading="now"),
+    Column("is", "number", heading="then"),
 )
+_COMMITTED = (*_COLUMNS[:-2], Column("is", "number", heading="committed"))  # both are equal
 _ACTIONS = ("get", "set", "by-time", "clone")
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
@@ -106,7 +107,8 @@ def offsets(
     except ValueError as error:
         raise CliError(re.sub("^to must", "--to must", str(error)), USAGE) from None
     typed = {"group": group, "topic": topic}
-    with writer_for(output, _COLUMNS, local=local, typed=typed) as writer:
+    columns = _COMMITTED if action == "get" and resolve(output) == "table" else _COLUMNS
+    with writer_for(output, columns, local=local, typed=typed) as writer:
         for one in found:
             writer.row(
                 {

@@ -303,3 +303,14 @@ def test_a_meaning_and_a_difference_are_not_cut(root: Path, tmp_path: Path) -> N
     assert shown.lines
     assert "..." not in "".join(line for line in shown.lines if line.startswith("    "))
     assert any(line.startswith("    ") for line in shown.lines)
+
+
+def test_headings_of_offsets(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path / "s", "a", config=StoreConfig.small()) as store:
+        store.put("orders", b"x", queue_id=0)
+    to = ["-g", "billing", "-t", "orders", "--to", "last"]
+    planned = on_terminal(80, "offsets", tmp_path / "s", "set", *to)
+    assert headings(planned.lines[0]) == ["queue", "now", "then"]
+    on_terminal(80, "offsets", tmp_path / "s", "set", *to, "--apply")
+    shown = on_terminal(80, "offsets", tmp_path / "s", "get", "-g", "billing")
+    assert headings(shown.lines[0]) == ["topic", "queue", "committed"]
