@@ -96,7 +96,9 @@ def groups(
         )
     with (
         open_store(store, "r", config) as opened,
-        writer_for(output, columns, local=local, typed={"group": group}) as writer,
+        writer_for(
+            output, columns, local=local, typed={"group": group}, empty="no groups"
+        ) as writer,
     ):
         found = opened.groups
         _known("group", group, found)
@@ -297,7 +299,9 @@ def dlq(
                 show.all(message for _, message in chosen)
             show.bodies.check()
             return
-        with writer_for(output, columns, local=local, typed={"group": group}) as writer:
+        named = {"group": group}
+        empty = "no dead messages"
+        with writer_for(output, columns, local=local, typed=named, empty=empty) as writer:
             for name, message in chosen:
                 properties = message.properties
                 writer.row(

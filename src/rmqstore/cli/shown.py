@@ -77,7 +77,9 @@ class Shown:
                 lambda rows, failed: json_lines(rows, body, local=local, failed=failed)
             )
         else:
-            self.table = writer_for("table", columns, local=local, typed={"topic": topic})
+            self.table = writer_for(
+                "table", columns, local=local, typed={"topic": topic}, empty="no messages"
+            )
             return
         self.lines = MessageLines(lines)
 

@@ -75,11 +75,13 @@ class TableWriter(Writer):
         local: bool = False,
         indent: str = "",
         typed: Mapping[str, str | None] | None = None,  # values that the user gave, by column
+        empty: str = "",  # a line instead of the headings if there is no row
     ) -> None:
         super().__init__(columns, local)
         self._indent = indent
         self._room = room()
         self._typed = typed or {}
+        self._empty = empty
         self._is_whole = False  # no rows follow those that are held
         self._paint = _painter() if self._room is not None else _write_line
         self._rows: list[list[str]] = []
@@ -96,6 +98,10 @@ class TableWriter(Writer):
     ) -> None:
         """Show the rest."""
         self._is_whole = not self._natural
+        if self._empty and kind is None and self._is_whole and not self._rows:
+            self._paint(self._indent + self._empty, [])
+            sys.stdout.flush()
+            return
         super().__exit__(kind, error, trace)
 
     def row(self, values: Mapping[str, Any]) -> None:

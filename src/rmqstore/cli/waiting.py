@@ -44,7 +44,8 @@ def delays(*, store: str, config: str | None, output: str | None, local: bool) -
     with open_store(store, "r", config) as opened:
         listed = opened.delayed()
         damaged = [one.error for one in listed if one.error is not None]
-        with writer_for(output, _with_error(columns, damaged), local=local) as writer:
+        shown = _with_error(columns, damaged)
+        with writer_for(output, shown, local=local, empty="no delayed messages") as writer:
             for one in listed:
                 message = one.message
                 row: dict[str, Any] = {"due": one.due or None, "level": one.level}
@@ -96,7 +97,8 @@ def txn(*, store: str, config: str | None, in_doubt: bool, output: str | None, l
         halves = opened.transactions.halves(in_doubt=in_doubt)
         listed = [one for one in halves if one[1] != "put back"]
         damaged = [str(half) for half, _ in listed if isinstance(half, Exception)]
-        with writer_for(output, _with_error(columns, damaged), local=local) as writer:
+        shown = _with_error(columns, damaged)
+        with writer_for(output, shown, local=local, empty="no half messages") as writer:
             for half, state in listed:
                 if isinstance(half, Exception):
                     assert not isinstance(state, str)

@@ -18,16 +18,18 @@ def writer_for(
     *,
     local: bool = False,
     typed: Mapping[str, str | None] | None = None,
+    empty: str = "",
 ) -> Writer:
     """Return the writer of ``columns`` in the requested form.
 
     A table on a terminal leaves out a column that only repeats its value in ``typed``.
+    ``empty`` is the line of a table without rows.
     """
     form = resolve(output)
     if form == "csv":
         return _CsvWriter(columns, local)
     if form == "table":
-        return TableWriter(columns, local, typed=typed)
+        return TableWriter(columns, local, typed=typed, empty=empty)
     return _JsonWriter(columns, local)
 
 
