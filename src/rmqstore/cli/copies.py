@@ -29,7 +29,7 @@ from rmqstore.cli.common import (
 from rmqstore.cli.failures import NOT_FOUND, UNREADABLE, USAGE, CliError, say
 from rmqstore.cli.output import Column
 from rmqstore.cli.progress import Progress
-from rmqstore.cli.writers import writer_for
+from rmqstore.cli.writers import SUMMARY, writer_for
 from rmqstore.errors import StoreCorruptError, StoreNotFoundError
 from rmqstore.files import paths
 from rmqstore.toolbox.copies.backups import backup_of, verify_backup
@@ -39,12 +39,6 @@ from rmqstore.toolbox.copies.extracts import extract_of
 __all__ = ["backup", "diff", "extract", "snapshot"]
 
 _COPY = (Column("path", "path", least=24), Column("bytes", "bytes"), Column("until", "number"))
-_SUMMARY = (
-    Column("messages", "count"),
-    Column("bytes", "bytes"),
-    Column("seconds", "number"),
-    Column("skipped", "count"),
-)
 _DIFFERENCES = (
     Column("where"),
     Column("topic", "name", width=80, least=16),
@@ -111,7 +105,7 @@ def extract(
                 on_corruption,
                 progressed=_shown_by(progress),
             )
-    with writer_for(output, _SUMMARY, local=local) as writer:
+    with writer_for(output, SUMMARY, local=local) as writer:
         writer.row({**dataclasses.asdict(made), "seconds": round(made.seconds, 3)})
     if made.skipped:
         places = "1 damaged place" if made.skipped == 1 else f"{made.skipped:,} damaged places"

@@ -26,8 +26,9 @@ from rmqstore.cli.common import (
     zone_option,
 )
 from rmqstore.cli.failures import NOT_FOUND, UNREADABLE, USAGE, CliError, say, say_data
-from rmqstore.cli.output import json_bytes, write_bytes
+from rmqstore.cli.output import json_bytes, stdout_is_terminal
 from rmqstore.cli.progress import Progress
+from rmqstore.cli.writers import SUMMARY, writer_for
 from rmqstore.errors import TopicNotFoundError
 from rmqstore.filters import check_filter
 from rmqstore.toolbox.exchange.export import export_of
@@ -88,12 +89,14 @@ def _refusals() -> Iterator[None]:
 
 def _show(done: object, to_standard: bool) -> None:
     """Write the summary, to standard error if the messages go to standard output."""
-    names = ("messages", "bytes", "seconds", "skipped")
-    line = json_bytes({name: getattr(done, name) for name in names})
-    if not to_standard:
-        write_bytes(line)
-    else:
-        say_data(line)
+    values = {one.name: getattr(done, one.name) for one in SUMMARY}
+    if to_standard:
+        say_data(json_bytes(values))
+        return
+    if stdout_is_terminal():
+        values["seconds"] = round(values["seconds"], 3)
+    with writer_for(None, SUMMARY) as writer:
+        writer.row(values)
 
 
 def _standard_input() -> IO[bytes]:

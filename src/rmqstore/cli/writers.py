@@ -9,7 +9,14 @@ from typing import Any
 from rmqstore.cli.output import Column, Writer, json_bytes, json_text, resolve, write_bytes
 from rmqstore.cli.table import TableWriter
 
-__all__ = ["writer_for"]
+__all__ = ["SUMMARY", "writer_for"]
+
+SUMMARY = (  # of messages that were copied
+    Column("messages", "count"),
+    Column("bytes", "bytes"),
+    Column("seconds", "number"),
+    Column("skipped", "count"),
+)
 
 
 def writer_for(
