@@ -179,6 +179,16 @@ def _advice(message: str) -> str:
     return "give the broker's configuration with --config"
 
 
+def _place(error: click.UsageError) -> str:
+    """Return where a verb without ``-o`` takes the file that it writes."""
+    if not isinstance(error, click.NoSuchOption) or error.option_name != "-o" or error.ctx is None:
+        return ""
+    for one in error.ctx.command.params:
+        if isinstance(one, click.Argument) and "FILE" in (one.metavar or "").split():
+            return f"; FILE is an argument: '{error.ctx.command_path} {one.metavar}'"
+    return ""
+
+
 def _explain(error: Exception) -> tuple[str, int]:
     """Return the line and the exit code for an error; raise it if it is a defect of ours."""
     from rmqstore import errors
@@ -187,7 +197,8 @@ def _explain(error: Exception) -> tuple[str, int]:
 
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx is not None else "rmqstore"
-        return f"{error.format_message().rstrip('.')} (see '{where} --help')", USAGE
+        text = error.format_message().rstrip(".") + _place(error)
+        return f"{text} (see '{where} --help')", USAGE
     if isinstance(error, click.ClickException):
         return error.format_message(), error.code if isinstance(error, CliError) else UNREADABLE
     if isinstance(error, ImportError) and isinstance(error.__cause__, ImportError):

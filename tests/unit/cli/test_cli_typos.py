@@ -190,3 +190,10 @@ def test_a_store_without_topics(run: Run, tmp_path: Path) -> None:
 
 def test_following_a_topic_that_is_mistyped_ends_at_once(run: Run, shop: Path) -> None:
     assert "did you mean 'orders'?" in one_line(run("cat", shop, "-t", "order", "--follow"), 1)
+
+
+def test_file_given_as_an_option(run: Run, tmp_path: Path) -> None:
+    line = one_line(run("export", tmp_path, "-t", "orders", "-o", "x.parquet"), 2)
+    assert "No such option '-o'; FILE is an argument: " in line
+    assert "export STORE FILE'" in line
+    assert "argument" not in one_line(run("export", tmp_path, "-z", "x.parquet"), 2)
