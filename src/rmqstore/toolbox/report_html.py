@@ -21,7 +21,7 @@ table{border-collapse:collapse;width:100%;font-size:.9rem}
 th,td{text-align:left;vertical-align:top;padding:.25rem .6rem .25rem 0;
 border-bottom:1px solid var(--line)}
 th{color:var(--soft);font-weight:600;overflow-wrap:normal}
-td.n{white-space:nowrap}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+td.n,td.w{white-space:nowrap}td.w{overflow-wrap:normal}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 td.b{width:30%}td.b svg{display:block;width:100%;height:1rem;margin-top:.15rem}
 rect{fill:var(--bar)}line{stroke:var(--bad);stroke-width:2;vector-effect:non-scaling-stroke}
 .plot svg{display:block;width:100%;height:9rem;border-bottom:1px solid var(--soft)}
@@ -29,7 +29,7 @@ rect{fill:var(--bar)}line{stroke:var(--bad);stroke-width:2;vector-effect:non-sca
 .axis,.note{color:var(--soft);font-size:.85rem}.bad{color:var(--bad);font-weight:600}
 p{margin:.4rem 0}
 @media(max-width:40rem){body{font-size:14px;padding:.6rem}table{font-size:.8rem}
-th,td{padding-right:.35rem}}
+th,td{padding-right:.35rem}td.w{white-space:normal}}
 @media print{body{max-width:none;padding:0;font-size:10pt}tr,.plot{break-inside:avoid}
 rect{print-color-adjust:exact}h2{break-after:avoid}}
 """
@@ -61,17 +61,18 @@ def section(title: str, *parts: str) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table; numbers are at the right, and so is a heading that begins with ``#``."""
+    """Return a table.
+
+    A heading that begins with ``#`` is of numbers, at the right; with ``=``, of whole words.
+    """
+    kinds = [{"#": ' class="n"', "=": ' class="w"'}.get(one[:1], "") for one in headings]
     head = "".join(
-        f'<th class="n">{escaped(one[1:])}</th>' if one[:1] == "#" else f"<th>{escaped(one)}</th>"
-        for one in headings
+        f"<th{kind}>{escaped(one[1:] if kind else one)}</th>"
+        for one, kind in zip(headings, kinds, strict=True)
     )
     lines = [
         "<tr>"
-        + "".join(
-            f'<td class="n">{_cell(value)}</td>' if one[:1] == "#" else f"<td>{_cell(value)}</td>"
-            for one, value in zip(headings, row, strict=True)
-        )
+        + "".join(f"<td{kind}>{_cell(value)}</td>" for kind, value in zip(kinds, row, strict=True))
         + "</tr>\n"
         for row in rows
     ]

@@ -341,7 +341,7 @@ class _Page:
                 "note",
             ),
             page.paragraph(f"The disk is {found.used:.0%} full; full: {full}."),
-            page.table(("event", "at", "why", "goes", "#unconsumed"), rows),
+            page.table(("event", "=at", "why", "=goes", "#unconsumed"), rows),
         ]
 
     def _configuration(self, opened: MessageStore | None) -> str:

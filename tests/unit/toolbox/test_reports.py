@@ -10,6 +10,7 @@ import pytest
 
 import rmqstore
 from rmqstore import StoreConfig, StoreNotFoundError, toolbox
+from rmqstore.toolbox import report_html
 from support import damaged_store
 
 BODY, KEY, SECRET, HOST = "BodyOfAMessage", "KeyOfAMessage", "Secret77", "10.20.30.40"
@@ -155,3 +156,9 @@ def test_beside_a_live_owner(root: Path, tmp_path: Path) -> None:
         store.put("later", b"x", queue_id=0)
         toolbox.report(root, tmp_path / "r.html")
     assert "later" in parsed(tmp_path / "r.html").text
+
+
+def test_a_column_of_whole_words() -> None:
+    made = report_html.table(("event", "=goes", "#unconsumed"), [("delete", "1,142 messages", 3)])
+    assert '<th>event</th><th class="w">goes</th><th class="n">unconsumed</th>' in made
+    assert '<td>delete</td><td class="w">1,142 messages</td><td class="n">3</td>' in made
