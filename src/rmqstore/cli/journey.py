@@ -27,11 +27,11 @@ __all__ = ["trace"]
 _COLUMNS = (
     Column("time", "time"),
     Column("step"),
-    Column("topic", "name", width=80, least=20),
+    Column("topic", "name", width=80, least=12),
     Column("queue_id", "number", heading="queue"),
     Column("queue_offset", "number", heading="offset"),
-    Column("group", "name", width=80, least=12, rank=2),
-    Column("detail", least=16, rank=1),
+    Column("group", "name", width=80, least=8),
+    Column("detail", wrap=True),
     Column("physical_offset", "number", heading="in the log", rank=3),
 )
 
