@@ -40,7 +40,7 @@ TABLE_COLUMNS = (
     Column("queue_offset", "number", heading="offset"),
     Column("tags", width=20, rank=2, least=6),
     Column("keys", width=40, rank=3, least=10),
-    Column("body", width=60, least=16),
+    Column("body", width=60, least=16, asked=True),
 )
 # For messages found by key, where keys matter more than tags.
 FOUND_COLUMNS = (
@@ -48,7 +48,7 @@ FOUND_COLUMNS = (
     Column("tags", width=20, rank=3, least=6),
     Column("keys", width=40, rank=2, least=10),
     Column("msg_id", heading="id", rank=4),
-    Column("body", width=60, least=12),
+    Column("body", width=60, least=12, asked=True),
 )
 
 

@@ -17,6 +17,8 @@ import ctypes, signal, sys
 from rmqstore import opening
 from rmqstore.cli import main
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a runner may have it ignored
+
 SHELL = b'''exec >/dev/null 2>&1; cat; kill -INT $PPID
 for i in $(seq 600); do kill -0 $PPID && sleep 0.1; done'''
 
@@ -75,6 +77,7 @@ def test_the_handlers_are_as_before(root: Path) -> None:
     code = f"""
 import signal
 from rmqstore.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
 assert main(["info", {str(root)!r}], standalone_mode=False) is None
 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 assert signal.set_wakeup_fd(-1) == -1

@@ -314,3 +314,30 @@ def test_headings_of_offsets(tmp_path: Path) -> None:
     on_terminal(80, "offsets", tmp_path / "s", "set", *to, "--apply")
     shown = on_terminal(80, "offsets", tmp_path / "s", "get", "-g", "billing")
     assert headings(shown.lines[0]) == ["topic", "queue", "committed"]
+
+
+def test_one_message_keeps_its_body(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path / "s", "a", config=StoreConfig.small()) as store:
+        store.put("orders", b"to be seen", queue_id=0, keys="one", tags="t")
+    shown = on_terminal(60, "find", tmp_path / "s", "--key", "one")
+    assert "to be seen" in "".join(shown.lines)
+
+
+def test_a_way_keeps_its_groups_and_details(tmp_path: Path) -> None:
+    key = "long-name-of-an-order"
+    with rmqstore.open(tmp_path / "s", "a", config=StoreConfig.small()) as store:
+        store.put("orders", b"x", queue_id=0, keys=key, delay_level=3)
+    lines = on_terminal(80, "trace", tmp_path / "s", key).lines
+    assert max(map(len, lines)) <= 80
+    assert headings(lines[0])[-1] == "group"
+    assert any(line.strip().startswith("level 3, for orders") for line in lines)
+
+
+def test_delays_show_a_unique_key_whole_or_not_at_all(tmp_path: Path) -> None:
+    with rmqstore.open(tmp_path / "s", "a", config=StoreConfig.small()) as store:
+        done = store.put("orders", b"x", queue_id=0, keys="a-key", delay_level=18)
+        unique = store.at(done.physical_offset).uniq_key
+    narrow = on_terminal(80, "delays", tmp_path / "s").lines
+    assert "a-key" in "".join(narrow)
+    assert "..." not in "".join(narrow)
+    assert unique in "".join(on_terminal(250, "delays", tmp_path / "s").lines)
