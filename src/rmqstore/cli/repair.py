@@ -115,7 +115,7 @@ def _outcome(found: Repair, store: str, config: str | None, *, apply: bool, undo
     elif undo:
         text = f"{plural(len(found.actions), 'change')} undone: the files are as they were before"
     elif found.journal is not None:
-        back = command_line("repair", store, ("--undo", found.journal))
+        back = command_line("repair", store, ("--undo", found.journal), config)
         text = f"the old bytes are in {found.journal}; to put them back: {back}"
     elif apply or all(one.action == "none" for one in found.actions):
         text = "nothing was changed"

@@ -412,3 +412,12 @@ def test_a_blank_over_a_half_message(tmp_path):
     del whole["RMQ_SYS_TRANS_HALF_TOPIC", 0, 5]
     assert whole.items() <= repairs.queued(root).items()
     assert verify(root).clean
+
+
+def test_what_is_no_directory_among_ext_queues(root):
+    ext = root / "consumequeue_ext"
+    (ext / "orders").mkdir(parents=True)
+    (ext / ".DS_Store").write_bytes(b"x")
+    (ext / "orders" / "notes.txt").write_bytes(b"y")
+    assert not verify(root).clean
+    mended(root, actions={"move-foreign", "close"})

@@ -335,3 +335,18 @@ def test_copies_of_a_log_in_several_directories(whole, tmp_path):
     wanted = without_times(tmp_path / "alone/commitlog")
     assert without_times(tmp_path / "new/commitlog") == wanted
     assert states(tmp_path) == before
+
+
+def test_a_record_in_a_directory_that_is_only_read_is_left(whole, tmp_path):
+    root = tmp_path / "store"
+    shutil.copytree(whole, root)
+    repairs.patch_record(root, 1, 12, (3).to_bytes(4, "big"))
+    name = f"{repairs.place_of(root, 1) // repairs.LOG * repairs.LOG:020d}"
+    config = repairs.spread(root, tmp_path / "a", tmp_path / "b")
+    [file] = tmp_path.glob(f"[ab]/{name}")
+    assert [one.action for one in repair(root, config=config).actions] == ["mend-record", "close"]
+    config = config.replace(read_only_commit_log_store_paths=str(file.parent))
+    before = file.read_bytes()
+    for done in (repair(root, config=config), repair(root, config=config, apply=True)):
+        assert [one.action for one in done.actions if one.file == str(file)] == ["none"]
+    assert file.read_bytes() == before

@@ -268,18 +268,21 @@ def _stages(
     names = _names(places, LostRecords(whole_plan(root, config)))
     yield names
     state = _examined(places, LostRecords(whole_plan(root, config)))
-    if blanks := list(places.allowed(blank_changes(state))):
+    blanks = list(places.allowed(blank_changes(state)))
+    if blanks:
         yield blanks
         state = _examined(places, LostRecords(whole_plan(root, config)))
     log = list(places.allowed(log_changes(state)))
     yield log
-    if not any(one.make is None and one.action.offset is not None for one in [*names, *log]):
+    left = [one for one in (*names, *blanks, *log) if one.make is None]
+    if not any(one.action.offset is not None for one in left):
         plan = whole_plan(root, config)  # lengths and names are right now
         derived = check_derived(plan, threads(None))
         for _ in range(_PASSES):  # a record may be in the place of another
-            if not (headers := header_changes(plan, derived)):
-                break
+            headers = list(places.allowed(header_changes(plan, derived)))
             yield headers
+            if not any(one.make for one in headers):
+                break
             derived = check_derived(plan, threads(None))
         yield _derived_changes(root, plan, derived, ())
         yield _others(root, config, derived)
@@ -309,7 +312,7 @@ def _planned(places: LogPlaces, config: StoreConfig | None, tree: Tree) -> list[
             one for one in found if one.action.action != "zero-tail" or one.action.file not in here
         ]
         derived = check_derived(plan, threads(None))
-        changes += header_changes(plan, derived)
+        changes += places.allowed(header_changes(plan, derived))
         changes += _derived_changes(root, plan, derived, {one.action.file for one in changes})
         changes += _others(root, config, derived)
     changed = any(one.make for one in changes)

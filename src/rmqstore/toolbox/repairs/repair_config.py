@@ -71,6 +71,8 @@ def entry_changes(root: Path, queue_size: int) -> Iterator[Change]:
     ext_size = _ext_size(root)
     for topic in listed(root / paths.CONSUME_QUEUE) or []:
         yield from _topic_changes(root, topic.path, topic.name, queue_size, ext_size)
+    for topic in listed(root / paths.CONSUME_QUEUE_EXT) or []:
+        yield from _ext_entries(root, topic.path)
     parse = paths.parse_index_file_name
     yield from foreign_changes(root, root / paths.INDEX, 1, name=parse)
 
@@ -92,6 +94,17 @@ def _topic_changes(
             extra = root / paths.CONSUME_QUEUE_EXT / name / queue.name
             yield from foreign_changes(root, extra, 1, name=parse)
             yield from _ext_changes(root, extra, ext_size)
+
+
+def _ext_entries(root: Path, path: str) -> Iterator[Change]:
+    """Yield the moves of what is no directory where those of ext topics and queues are."""
+    if not os.path.isdir(path):  # noqa: PTH112 - a text
+        size = os.lstat(path).st_size
+        yield move("move-foreign", relative(root, path), size, "no directory of a topic")
+        return
+    for queue in listed(path) or []:
+        if paths.parse_queue_id(queue.name) is None or not stat.S_ISDIR(queue.mode):
+            yield move("move-foreign", relative(root, queue.path), 0, "no directory of a queue")
 
 
 def _ext_size(root: Path) -> int:
