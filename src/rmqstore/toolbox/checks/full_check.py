@@ -30,7 +30,7 @@ from rmqstore.offline.start_files import listed, numbers_of, relative
 from rmqstore.offline.walk import LogWalk, Unit
 from rmqstore.toolbox.checks.blanks import blank_of
 from rmqstore.toolbox.checks.index_check import EntryCheck, file_faults, lies_within
-from rmqstore.toolbox.checks.record_headers import header_faults
+from rmqstore.toolbox.checks.record_headers import HeaderCheck
 from rmqstore.toolbox.checks.unit_check import (
     LISTED,
     BadBytes,
@@ -270,6 +270,7 @@ class _WholeCheck:
     ) -> list[int]:
         """Add the units that lead to no record; return those to one that no walk met."""
         files = QueueFiles(self.plan.path, *queue, self.plan.config)
+        headers = HeaderCheck(self.plan, queue)
         walk: LogWalk | None = None
         hidden: list[int] = []
         for start in files.starts:
@@ -282,7 +283,7 @@ class _WholeCheck:
                         hidden += unmet
                         result.units += len(wrong)
                         named = {}
-                        for fault in header_faults(self.plan, queue, wrong):
+                        for fault in headers.faults(wrong):
                             named[fault.queue_offset] = fault
                             file = self._file(self.plan.file_of(fault.offset))
                             text = f"{fault.message}: repair mends it"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
@@ -16,9 +17,9 @@ from rmqstore.base import layout
 from rmqstore.files.regular import open_regular
 from rmqstore.offline.queues import QueueFiles, used_units
 from rmqstore.offline.ranges import LogPlan
-from rmqstore.offline.walk import Unit
+from rmqstore.offline.walk import LogWalk, Unit
 
-__all__ = ["HeaderFault", "header_faults"]
+__all__ = ["HeaderCheck", "HeaderFault"]
 
 _LEAST = layout.RECORD_FIXED_BYTES
 _EXAMINED = 1000  # units of a queue
@@ -47,30 +48,29 @@ class HeaderFault(NamedTuple):
         return f"{self.name} is {self.value}, but the queue that leads to the record is {place}"
 
 
-def header_faults(
-    plan: LogPlan, queue: _Queue, units: Iterable[tuple[int, Unit]]
-) -> Iterator[HeaderFault]:
-    """Yield the damaged fields of records to which units of a queue lead.
-
-    ``units``: with their queue offsets, whose records do not name the queue.
-    """
-    check = _HeaderCheck(plan, queue)
-    for queue_offset, unit in islice(units, _EXAMINED):
-        fault = check.fault(queue_offset, unit)
-        if fault is not None:
-            yield fault
-
-
-class _HeaderCheck:
-    """Check of the records of a queue's units."""
+class HeaderCheck:
+    """Check of the records to which units of a queue lead, but that do not name it."""
 
     def __init__(self, plan: LogPlan, queue: _Queue) -> None:
         self._plan = plan
         self._queue = queue
-        self._files = QueueFiles(plan.path, *queue, plan.config)
-        self._walk = plan.walk(0)
 
-    def fault(self, queue_offset: int, unit: Unit) -> HeaderFault | None:
+    @cached_property
+    def _files(self) -> QueueFiles:
+        return QueueFiles(self._plan.path, *self._queue, self._plan.config)
+
+    @cached_property
+    def _walk(self) -> LogWalk:
+        return self._plan.walk(0)
+
+    def faults(self, units: Iterable[tuple[int, Unit]]) -> Iterator[HeaderFault]:
+        """Yield the damaged fields of the records; ``units`` with their queue offsets."""
+        for queue_offset, unit in islice(units, _EXAMINED):
+            fault = self._fault(queue_offset, unit)
+            if fault is not None:
+                yield fault
+
+    def _fault(self, queue_offset: int, unit: Unit) -> HeaderFault | None:
         record = self._record(unit)
         if record is None:
             return None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rmqstore.offline.ranges import LogPlan
 from rmqstore.offline.start_files import relative
-from rmqstore.toolbox.checks.record_headers import HeaderFault, header_faults
+from rmqstore.toolbox.checks.record_headers import HeaderCheck, HeaderFault
 from rmqstore.toolbox.repairs.derived import Derived
 from rmqstore.toolbox.repairs.journal import Journal
 from rmqstore.toolbox.repairs.repair_plan import Action, Change
@@ -19,7 +19,7 @@ def header_changes(plan: LogPlan, derived: Derived) -> list[Change]:
     """Return the changes of the fields, and drop what they mend from ``derived``."""
     changes = []
     for key, state in sorted(derived.queues.items()):
-        for fault in header_faults(plan, key, state.loose):
+        for fault in HeaderCheck(plan, key).faults(state.loose):
             changes.append(_change(plan, fault))
             derived.queues.pop(key, None)
             if fault.named is not None:
