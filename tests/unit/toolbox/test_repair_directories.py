@@ -350,3 +350,17 @@ def test_a_record_in_a_directory_that_is_only_read_is_left(whole, tmp_path):
     for done in (repair(root, config=config), repair(root, config=config, apply=True)):
         assert [one.action for one in done.actions if one.file == str(file)] == ["none"]
     assert file.read_bytes() == before
+
+
+def test_a_plan_beside_damage_that_is_left_is_what_is_done(whole, tmp_path):
+    root, config = damaged(whole, tmp_path)
+    (root / "config/topics.json").write_bytes(b'{"torn')
+    for closed in (tmp_path / "a", tmp_path / "b"):
+        only = config.replace(read_only_commit_log_store_paths=str(closed))
+        planned = repair(root, config=only)
+        if any(one.action == "none" for one in planned.actions):
+            break
+    else:
+        pytest.fail("no directory has the damage")
+    done = repair(root, config=only, apply=True)
+    assert [one.action for one in done.actions] == [one.action for one in planned.actions]

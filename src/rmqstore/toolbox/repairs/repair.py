@@ -158,6 +158,8 @@ def repair(path: str | os.PathLike[str], *, config: Config = None, apply: bool =
         held.enter_context(locked(str(root), 0.0))
         if undone := undo_unfinished(root, places.paths):
             tree = tree_of(root, places.paths)
+            if closed := unreadable(root, tree):
+                return Repair(tuple(one.action for one in closed), None, tuple(undone))
         run = _Run(places)
         try:
             for changes in _stages(places, chosen, tree, run):
@@ -260,8 +262,10 @@ def _stages(
 ) -> Iterator[list[Change]]:
     """Yield the changes in steps, each found after the ones before are made."""
     root = places.root
-    yield list(directory_changes(root))
-    first = _links(tree) or _size_changes(places, config)  # they disguise the files' size
+    links = _links(tree)
+    if not links:
+        yield list(directory_changes(root))
+    first = links or _size_changes(places, config)  # they disguise the files' size
     yield first
     if any(one.make is None for one in first):
         return
@@ -274,8 +278,7 @@ def _stages(
         state = _examined(places, LostRecords(whole_plan(root, config)))
     log = list(places.allowed(log_changes(state)))
     yield log
-    left = [one for one in (*names, *blanks, *log) if one.make is None]
-    if not any(one.action.offset is not None for one in left):
+    if not _is_left([*names, *blanks, *log]):
         plan = whole_plan(root, config)  # lengths and names are right now
         derived = check_derived(plan, threads(None))
         for _ in range(_PASSES):  # a record may be in the place of another
@@ -296,9 +299,10 @@ def _planned(places: LogPlaces, config: StoreConfig | None, tree: Tree) -> list[
     if begun := unfinished(root, places.paths):
         message = "a repair was ended in the middle: the rest is known once it is undone"
         return [Action("undo-unfinished", one.directory.name, None, 0, message) for one in begun]
-    if moves := list(directory_changes(root)):  # the rest is known without them only
+    links = _links(tree)
+    if not links and (moves := list(directory_changes(root))):  # the rest is known without them
         return [one.action for one in (*moves, *_closing(root, config, changed=True))]
-    changes = _links(tree) or _size_changes(places, config)
+    changes = links or _size_changes(places, config)
     if any(one.make is None for one in changes):
         return [one.action for one in changes]
     if not changes:  # else the rest is known without them only
@@ -306,15 +310,17 @@ def _planned(places: LogPlaces, config: StoreConfig | None, tree: Tree) -> list[
         lost = LostRecords(plan)  # one for both: it gives each queue offset away once
         changes += _names(places, lost)
         here = {one.action.file for one in changes}
-        found = places.allowed(log_changes(_examined(places, lost)))
+        state = _examined(places, lost)
+        found = places.allowed([*blank_changes(state), *log_changes(state)])
         # What is behind the right length is cut off, not zeroed.
         changes += [
             one for one in found if one.action.action != "zero-tail" or one.action.file not in here
         ]
-        derived = check_derived(plan, threads(None))
-        changes += places.allowed(header_changes(plan, derived))
-        changes += _derived_changes(root, plan, derived, {one.action.file for one in changes})
-        changes += _others(root, config, derived)
+        if not _is_left(changes):
+            derived = check_derived(plan, threads(None))
+            changes += places.allowed(header_changes(plan, derived))
+            changes += _derived_changes(root, plan, derived, {one.action.file for one in changes})
+            changes += _others(root, config, derived)
     changed = any(one.make for one in changes)
     if changed or not _in_use(root):  # else its owner closes it
         changes += _closing(root, config, changed=changed)
@@ -322,6 +328,11 @@ def _planned(places: LogPlaces, config: StoreConfig | None, tree: Tree) -> list[
     if not any(one.action.action == "move-repeated" for one in changes):  # not opened with them
         changes += _left(root, config)
     return [one.action for one in changes]
+
+
+def _is_left(changes: Iterable[Change]) -> bool:
+    """Whether a part of the log cannot be mended: queues are not compared with what is left."""
+    return any(one.make is None and one.action.offset is not None for one in changes)
 
 
 def _in_use(root: Path) -> bool:
@@ -414,9 +425,8 @@ def _others(root: Path, config: Config, derived: Derived) -> list[Change]:
     unread = {one.action.file.removesuffix(".bak") for one in changes if one.make is None}
     if f"{paths.CONFIG}/{paths.TOPICS_JSON}" in unread:
         return changes
-    here = {one.action.file for one in changes if one.make is not None}
     entered = topics_change(root, queues)
-    if entered is not None and (entered.action.file not in here or entered.action.message):
+    if entered is not None:
         changes.append(entered)
     return changes
 
