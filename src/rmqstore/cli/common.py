@@ -23,13 +23,14 @@ from rmqstore.cli.completion import (
     complete_topic,
     complete_words,
 )
-from rmqstore.cli.failures import NOT_FOUND, USAGE, CliError, say
+from rmqstore.cli.failures import NOT_FOUND, UNREADABLE, USAGE, CliError, say
 from rmqstore.cli.interrupts import interruptible
 from rmqstore.cli.progress import Progress
 from rmqstore.files.links import absolute
 from rmqstore.files.paths import (
     ABORT,
     COMMIT_LOG,
+    CONFIG,
     CONSUME_QUEUE,
     LOCK,
     STORE_ENTRIES,
@@ -138,7 +139,7 @@ def store_command(
             _check_paths({store_name: path, **named})
             _check_texts(named)
             with interruptible() if _only_reads(options) else contextlib.nullcontext():
-                function(**{**options, **named, "store": path})
+                _run(function, {**options, **named, "store": path})
 
         decorators = [
             click.command(epilog=f"\b\nExamples:\n{lines}" if lines else None),
@@ -169,6 +170,18 @@ def store_command(
         return made
 
     return decorate
+
+
+def _run(function: Function, given: dict[str, Any]) -> None:
+    """Call a verb's function; an error for damage of the log has the option that passes over it."""
+    from rmqstore.errors import StoreCorruptError
+
+    try:
+        function(**given)
+    except StoreCorruptError as error:
+        if given.get("on_corruption") != "raise" or CONFIG in Path(error.path).parts:
+            raise
+        raise CliError(f"{error}; --on-corruption skip goes on behind it", UNREADABLE) from None
 
 
 def _only_reads(options: Mapping[str, object]) -> bool:

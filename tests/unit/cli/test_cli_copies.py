@@ -92,3 +92,26 @@ def test_a_directory_that_is_not_empty(run: Run, root: Path, tmp_path: Path) -> 
     none = run("backup", "--verify", tmp_path / "full")
     assert none.exit_code == 4
     assert "commitlog" not in none.stderr
+
+
+@pytest.mark.parametrize("verb", ["extract", "unconsumed", "export"])
+def test_an_error_for_damage_names_the_option_that_goes_on(
+    run: Run, root: Path, tmp_path: Path, verb: str
+) -> None:
+    to = ["-g", "billing", "-t", "orders", "--to", "first"]
+    assert run("offsets", root, "set", *to, "--apply").exit_code == 0
+    with rmqstore.open(root, "r") as store:
+        damaged = store["orders"][0][5]
+    log = root / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    data[damaged.physical_offset + 88] ^= 1  # of its body
+    log.write_bytes(data)
+    words = {
+        "extract": [tmp_path / "o", "-t", "orders"],
+        "unconsumed": ["-g", "billing"],
+        "export": [tmp_path / "o.jsonl"],
+    }[verb]
+    done = run(verb, root, *words)
+    assert done.exit_code == 4
+    assert "--on-corruption skip" in done.stderr
+    assert "--on-corruption skip" not in run(verb, root, *words, "--on-corruption", "skip").stderr
