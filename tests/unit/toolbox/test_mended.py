@@ -13,18 +13,6 @@ from support.repairs import mended, patch_record
 QUEUE = "orders", 0
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    root = tmp_path_factory.mktemp("whole") / "store"
-    repairs.make(root)
-    return root
-
-
-@pytest.fixture
-def root(whole, tmp_path):
-    return shutil.copytree(whole, tmp_path / "store")
-
-
 def flip(path, at, mask=1):
     data = bytearray(path.read_bytes())
     data[at] ^= mask

@@ -21,18 +21,6 @@ FIELDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    root = tmp_path_factory.mktemp("whole") / "store"
-    repairs.make(root)
-    return root
-
-
-@pytest.fixture
-def root(whole, tmp_path):
-    return shutil.copytree(whole, tmp_path / "store")
-
-
 def flip(root, number, at, mask):
     patch_record(root, number, at, bytes([record_of(root, number)[at] ^ mask]))
 

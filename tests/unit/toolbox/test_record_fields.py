@@ -1,7 +1,6 @@
 """Impossible values in fields of records that no checksum covers: noted, and left."""
 
 import random
-import shutil
 
 import pytest
 
@@ -17,18 +16,6 @@ FIELDS = {
     "RECONSUMETIMES": (72, 73),
     "SYSFLAG": (36, 38),
 }
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    root = tmp_path_factory.mktemp("whole") / "store"
-    repairs.make(root)
-    return root
-
-
-@pytest.fixture
-def root(whole, tmp_path):
-    return shutil.copytree(whole, tmp_path / "store")
 
 
 def fields(root):
