@@ -24,7 +24,7 @@ def without_ext_unit(
 ) -> list[tuple[int, int]]:
     """Return the units whose ext unit lacks the record's tags code: number and ext offset.
 
-    Units with a tags code of their own have none; those of delayed messages have times.
+    A unit with a plain tags code has no ext unit; ext units of delayed messages have times.
     """
     with closing(_ExtFiles(root, topic, queue_id)) as files:
         return files.wrong(expected, found)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from rmqstore import _core
 from rmqstore.base.layout import UNIT, UNIT_BYTES
 from rmqstore.base.syncing import sync_path
+from rmqstore.brokerfiles.offsets import LIGHT_PREFIX
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import MessagesRemovedError
 from rmqstore.files import paths
@@ -48,7 +49,6 @@ __all__ = [
 _OPEN_FILES = 200
 _BLANK_UNITS = 50_000  # written at a time
 _DRAFT_UNITS = 16 << 20  # of a queue in memory
-_LIGHT = "%LMQ%"
 _PIECE_BYTES = 50_000 * UNIT_BYTES  # read at a time
 
 
@@ -214,8 +214,8 @@ def _is_doubtful(before: OffsetSpan, after: OffsetSpan) -> bool:
 
 
 def _enter(draft: _core.QueueDraft, run: UnitRun) -> bool:
-    """Enter a run; whether there is room for more."""
-    return draft.put_run(run.first, run.units, run.topic.startswith(_LIGHT)) <= _DRAFT_UNITS
+    """Enter a run, and return whether there is room for more."""
+    return draft.put_run(run.first, run.units, run.topic.startswith(LIGHT_PREFIX)) <= _DRAFT_UNITS
 
 
 def _runs(topic: str, queue_id: int, first: int, units: bytes, file_size: int) -> Iterator[UnitRun]:
@@ -341,7 +341,7 @@ class QueueAppender:
             made.mkdir()
             part = _core.QueuePart(str(made), self._file_size)
             known = self._parts[topic, queue_id] = (made, part)
-        self.skipped += known[1].put_run(first, units, topic.startswith(_LIGHT))
+        self.skipped += known[1].put_run(first, units, topic.startswith(LIGHT_PREFIX))
 
     def finish(self) -> None:
         """Close the queues, and rename them."""

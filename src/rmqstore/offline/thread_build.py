@@ -62,8 +62,7 @@ class ThreadBuild(Build):
 class IndexWriter:
     """Index files of a log whose ranges are read side by side, begun in their order.
 
-    The first range that has not ended enters its keys at once; those of the others are kept until
-    then, as many as fit.
+    Keys of the first open range are entered at once; of later ranges as many as fit are kept.
 
     Parameters
     ----------
@@ -77,7 +76,7 @@ class IndexWriter:
         self._directory = directory
         self._config = config
         self._turn = threading.Condition()
-        self._first = 0  # range that has not ended
+        self._first = 0  # number of the first open range
         self._ended: set[int] = set()
         self._kept: dict[int, list[memoryview]] = {}
         self._kept_bytes = 0
@@ -99,10 +98,10 @@ class IndexWriter:
                 self._kept.setdefault(number, []).append(entries)
                 self._kept_bytes += len(entries)
                 return
-        self._enter(entries)  # no other does: the lock is free for those that keep theirs
+        self._enter(entries)  # by this range alone: later ones take the lock to keep theirs
 
     def end(self, number: int) -> None:
-        """End a range, also one that failed: others may wait for it."""
+        """End a range, also after a failure: later ranges may wait for it."""
         with self._turn:
             self._ended.add(number)
             has_turn = number == self._first

@@ -116,7 +116,7 @@ cdef extern from *:
     static int64_t stat_mtime_millis(const struct stat *status) {
         return (int64_t)status->st_mtim.tv_sec * 1000 + status->st_mtim.tv_nsec / 1000000;
     }
-    /* Whether a byte of a file is in the page cache; no where the kernel cannot say. */
+    /* Whether a byte of a file is in the page cache; 0 also where the kernel cannot tell. */
     static int byte_is_cached(int fd, int64_t at) {
         char byte;
         struct iovec into = {&byte, 1};

@@ -202,7 +202,7 @@ cdef int64_t fail_twice(
     cdef char what[FAILURE_WHAT_BYTES]
     snprintf(what, FAILURE_WHAT_BYTES,
              "the log has this file twice: it is also in %.150s; 'rmqstore repair' moves away "
-             "one that has nothing of its own", directory)
+             "a copy without bytes of its own", directory)
     return fail(failure, E_INCOMPATIBLE, path, what, -1, 0, 0)
 
 

@@ -268,7 +268,7 @@ class _WholeCheck:
         damage: list[tuple[int, int]],
         result: FullCheck,
     ) -> list[int]:
-        """Add the units that lead to no record; return those to one that no walk met."""
+        """Add units without a record; return the physical offsets of records that no walk met."""
         files = QueueFiles(self.plan.path, *queue, self.plan.config)
         headers = HeaderCheck(self.plan, queue)
         walk: LogWalk | None = None
@@ -302,10 +302,7 @@ class _WholeCheck:
         walk: LogWalk,
         damage: list[tuple[int, int]],
     ) -> tuple[list[tuple[int, Unit]], list[int]]:
-        """Return the units that lead to no record of the queue, with their queue offsets.
-
-        And the physical offsets of those that lead to one.
-        """
+        """Return units without a record, by queue offset, and the others' physical offsets."""
         wrong, others = [], []
         for number, unit in used_units(data):
             offset = unit.physical_offset

@@ -460,7 +460,7 @@ def _set_offset(group: str, topic: str, queue_id: int) -> tuple[str, ...]:
     """Return the command that takes a group's offset back into its queue.
 
     Behind the last message, as the group was ahead of it. Transactions are checked from the first
-    half message on, else open ones would be lost; those that have ended are passed over.
+    half message on: open ones would be lost, ended ones are passed over.
     """
     to = "first" if topic in (HALF_TOPIC, OP_TOPIC) else "last"
     return ("offsets", "set", "-g", group, "-t", topic, "-q", str(queue_id), "--to", to)

@@ -39,7 +39,7 @@ _Queue = tuple[str, int]
 
 @dataclass
 class FullCheck:
-    """What was read and found.
+    """Records and units read, and the problems found.
 
     Attributes
     ----------

@@ -106,8 +106,8 @@ def difference(
         and the offset of a half message; bodies are the same if they are so inflated. Bytes of the
         log that belong to no message in a queue are compared if nothing else differs.
     config : StoreConfig or path of a broker.conf, optional
-        Of both stores, as for :func:`rmqstore.open`; of one that has a log in ``commitlog`` and is
-        not the configured one, such as a backup, only the sizes.
+        As for :func:`rmqstore.open`. A copy with its log in ``commitlog``, such as a backup, has
+        only the sizes of it.
 
     Yields
     ------

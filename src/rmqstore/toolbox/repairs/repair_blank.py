@@ -31,7 +31,7 @@ def behind_blank(plan: LogPlan, at: int, stop: int) -> Hidden:
     """Return what is behind the blanks of a log file.
 
     ``at`` is the end of a valid record, ``stop`` that of the file. None, unless a queue names one
-    of the records: behind a blank may be those that a recovery has cut.
+    of the records: a recovery may have cut records behind a blank.
     """
     count, damaged, blanks = 0, [], []
     while (blank := early_blank(plan, at, stop)) is not None:
